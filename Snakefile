@@ -1,0 +1,33 @@
+# The whole comparison: corpus -> tokens -> train -> evaluate -> report.
+#
+# The configuration comes from --configfile, or from config/default.yaml without one; `attnscale.config`
+# checks it before any job starts. Rules hold no logic: each calls one subcommand of `attnscale`.
+
+from snakemake.utils import min_version
+
+# 9.20 leaves out the releases that did not rerun changed shell commands (9.0 to 9.1.1), could not solve
+# their own schedule (9.10) or lost named profiles (9.16.3).
+min_version("9.20")
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/setup.smk"
+include: "workflow/rules/corpus.smk"
+include: "workflow/rules/tokens.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+
+
+rule all:
+    default_target: True
+    input:
+        expand("results/{name}/manifest.sha256", name=CONFIG.name),
+        expand("results/{name}/report/index.html", name=CONFIG.name),

@@ -1,0 +1,261 @@
+"""The command line: one subcommand per stage, which is all that the Snakemake rules call."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+import yaml
+from pydantic import ValidationError
+
+from attnscale import __version__
+from attnscale.config import (
+    Config,
+    CorpusSettings,
+    EvaluateSettings,
+    EvaluationSetSettings,
+    Section,
+    TokensSettings,
+    TrainSettings,
+    load_config,
+)
+from attnscale.errors import UserError, sentence_for_os_error
+
+# Stages are imported inside their commands: torch alone takes seconds, and `attnscale --help` needs none of them.
+
+app = typer.Typer(
+    name="attnscale",
+    help="Replicate the comparison of attention scales, stage by stage. `snakemake --cores all` runs all of it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Settings = Annotated[
+    str, typer.Option(help="The stage's settings as JSON; `snakemake -n -p` prints each stage's whole command.")
+]
+TokensDir = Annotated[Path, typer.Option("--tokens", help="Folder of the tokens and evaluation set.")]
+Environment = Annotated[Path, typer.Option(help="environment.json of the run.")]
+Configfile = Annotated[Path, typer.Option(help="A configuration file.")]
+
+_S = TypeVar("_S", bound=Section)
+
+
+def _settings(model: type[_S], text: str) -> _S:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        finding = error.errors()[0]
+        where = ".".join(str(part) for part in finding["loc"]) or "they"
+        raise UserError(
+            f"--settings do not fit this stage ({where}: {finding['msg'].lower()}); run the stage through snakemake"
+        ) from None
+
+
+@app.command()
+def environment(
+    output: Annotated[Path, typer.Option(help="environment.json to write.")],
+    lock: Annotated[Path, typer.Option(help="The lock file the environment was made from.")] = Path("envs/run.lock"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32 or bf16")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads inside one job", min=1)] = 2,
+) -> None:
+    """Record versions and hardware, and decide on device and precision."""
+    from attnscale.environment import describe
+    from attnscale.files import write_json
+
+    write_json(output, describe(lock, device, precision, threads))
+
+
+@app.command()
+def corpus(settings: Settings, output: Annotated[Path, typer.Option(help="Folder to write.")]) -> None:
+    """Download, clean and split the text."""
+    from attnscale.corpus import build_corpus
+
+    build_corpus(_settings(CorpusSettings, settings), output)
+
+
+@app.command()
+def tokens(
+    settings: Settings,
+    corpus: Annotated[Path, typer.Option(help="Folder of the corpus.")],
+    output: Annotated[Path, typer.Option(help="Folder to write.")],
+) -> None:
+    """Train the tokenizer on the training documents and turn all documents into ids."""
+    from attnscale.tokens.build import build_tokens
+
+    build_tokens(_settings(TokensSettings, settings), corpus, output)
+
+
+@app.command()
+def evaluation_set(settings: Settings, tokens: TokensDir) -> None:
+    """Cut held-out documents into blocks and draw their masks, once for all arms and lengths."""
+    from attnscale.tokens.evaluation_set import build_evaluation_set
+
+    build_evaluation_set(_settings(EvaluationSetSettings, settings), tokens, tokens)
+
+
+@app.command()
+def train(
+    settings: Settings,
+    tokens: TokensDir,
+    environment: Environment,
+    output: Annotated[Path, typer.Option(help="Folder of the run.")],
+    stop_with_parent: Annotated[
+        bool, typer.Option("--stop-with-parent", help="Save and stop when the process that started this one ends.")
+    ] = False,
+) -> None:
+    """Train one arm with one seed; stopped by SIGTERM or Ctrl-C it saves its state and can go on later."""
+    from attnscale.train import train as run
+
+    run(_settings(TrainSettings, settings), tokens, environment, output, stop_with_parent=stop_with_parent)
+
+
+@app.command()
+def evaluate(
+    settings: Settings,
+    tokens: TokensDir,
+    weights: Annotated[Path, typer.Option(help="model.safetensors of the trained arm.")],
+    environment: Environment,
+    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+) -> None:
+    """Count right predictions of one arm and seed at every length."""
+    from attnscale.evaluate import evaluate as run
+
+    run(_settings(EvaluateSettings, settings), tokens, weights, environment, output)
+
+
+@app.command()
+def accuracy(
+    evaluations: Annotated[list[Path], typer.Argument(help="CSV files of the evaluate stage.")],
+    output: Annotated[Path, typer.Option(help="accuracy.csv to write.")],
+) -> None:
+    """Sum the evaluations of all arms and seeds into one table."""
+    from attnscale.accuracy import collect_accuracy
+
+    collect_accuracy(evaluations, output)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, results/NAME.")],
+    output: Annotated[Path | None, typer.Option(help="Folder to write; default: report inside the run.")] = None,
+) -> None:
+    """Write the report of a finished run; trains nothing."""
+    from attnscale.report import build_report
+
+    build_report(run, output or run / "report")
+
+
+@app.command()
+def manifest(run: Annotated[Path, typer.Argument(help="Folder of a finished run, results/NAME.")]) -> None:
+    """Write the hashes of all files that two runs must share."""
+    from attnscale.manifest import deterministic_files, write_manifest
+
+    write_manifest(run, deterministic_files(load_config(run / "config.yaml")))
+
+
+@app.command()
+def verify(run: Annotated[Path, typer.Argument(help="Folder of a finished run, results/NAME.")]) -> None:
+    """Compare a run with its manifest.sha256; names every missing or changed file."""
+    from attnscale.manifest import verify as check
+
+    print(f"{check(run)} files agree with {run / 'manifest.sha256'}")
+
+
+@app.command()
+def variants(
+    module: Annotated[list[Path], typer.Option(help="A Python file of your own with more variants.")] = [],  # noqa: B006
+) -> None:
+    """Show all registered attentions with formula, source and parameters."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from attnscale.attention import load_module, registered
+    from attnscale.attention.base import describe
+
+    for path in module:
+        load_module(str(path))
+    table = Table("name", "factor on q·k", "parameters", "source", title="d: head size, n: real keys of a row")
+    for variant in registered().values():
+        name, formula, source, parameters = describe(variant)
+        table.add_row(name, formula, parameters, source)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+@app.command()
+def config(
+    configfile: Configfile = Path("config/default.yaml"),
+    output: Annotated[Path | None, typer.Option(help="File to write; default: the terminal.")] = None,
+) -> None:
+    """Check a configuration and show it with every default spelled out."""
+    text = resolved_yaml(load_config(configfile))
+    if output is None:
+        print(text, end="")
+        return
+    from attnscale.files import write_text
+
+    write_text(output, text)
+
+
+@app.command()
+def resolve(settings: Settings, output: Annotated[Path, typer.Option(help="config.yaml to write.")]) -> None:
+    """Write the resolved configuration of a run."""
+    from attnscale.files import write_text
+
+    write_text(output, resolved_yaml(_settings(Config, settings)))
+
+
+@app.command()
+def schema(output: Annotated[Path, typer.Option(help="JSON schema to write.")]) -> None:
+    """Write the JSON schema of configuration files, for editors."""
+    from attnscale.files import write_json
+
+    write_json(output, Config.model_json_schema())
+
+
+@app.command()
+def clean(configfile: Configfile = Path("config/default.yaml")) -> None:
+    """Remove everything that a configuration's run left; says what it removes."""
+    run = Path("results") / load_config(configfile).name
+    if not run.is_dir():
+        print(f"nothing to remove: {run} does not exist")
+        return
+    files = [path for path in run.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files) / 1e6
+    print(f"removing {run}: {len(files)} files, {size:.1f} MB; downloads in the cache stay")
+    shutil.rmtree(run)
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    print(__version__)
+
+
+def resolved_yaml(config: Config) -> str:
+    """A configuration as YAML with every default spelled out, keys in the order of the documentation."""
+    data = config.model_dump(mode="json")
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+
+
+def main() -> None:
+    """Run the command line; a problem the user can mend ends in one sentence and exit code 1."""
+    try:
+        app()
+    except UserError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(sentence_for_os_error(error))
+    except KeyboardInterrupt:
+        _fail("stopped by Ctrl-C; run the same command again")
+
+
+def _fail(sentence: str) -> None:
+    print(f"error: {sentence}", file=sys.stderr)
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Whole numbers that follow from the training settings; on their own so that a change here is seen as one."""
+
+import math
+
+from attnscale.config import TrainingConfig
+
+
+def tokens_per_step(training: TrainingConfig) -> int:
+    """Tokens in one batch."""
+    return training.batch_size * training.length
+
+
+def steps(training: TrainingConfig) -> int:
+    """Optimizer steps of the whole training: enough for `tokens`, rounded up."""
+    return math.ceil(training.tokens / tokens_per_step(training))
+
+
+def masked_per_step(training: TrainingConfig) -> int:
+    """Tokens to predict in one batch: the exact count that `mask_rate` stands for, at least one."""
+    return max(1, round(training.mask_rate * tokens_per_step(training)))
+
+
+def warmup_steps(training: TrainingConfig) -> int:
+    """Steps with rising learning rate."""
+    return round(training.warmup_fraction * steps(training))
+
+
+def learning_rate(training: TrainingConfig, step: int) -> float:
+    """Learning rate of a step (from 0): linear up during warm-up, then linear to zero.
+
+    A function of the step alone, so there is no schedule object whose history a resumed run could miss.
+    """
+    warmup, total = warmup_steps(training), steps(training)
+    if step < warmup:
+        return training.learning_rate * (step + 1) / warmup
+    return training.learning_rate * (total - step) / (total - warmup)

@@ -1,0 +1,119 @@
+"""Accuracy of one arm and seed at every length, on the same targets.
+
+A block of the largest length is cut into windows of each shorter one, so every length predicts the same
+masked tokens and only the amount of context differs.
+
+Tensor names end in their shape: K blocks, W windows, N tokens of a window, S masked tokens.
+"""
+
+import csv
+import io
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from attnscale.attention import make_variant
+from attnscale.config import EvaluateSettings
+from attnscale.environment import read_environment
+from attnscale.errors import UserError
+from attnscale.files import write_text
+from attnscale.model import Encoder
+from attnscale.progress import Reporter
+from attnscale.tokens.load import EvaluationSet, load_evaluation_set, load_vocabulary
+
+COLUMNS = ("arm", "seed", "length", "block", "correct", "total")
+
+
+def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, environment: Path, output: Path) -> None:
+    """Count right predictions and write one row per length and block.
+
+    Memory holds one batch of windows at a time and the logits of its masked tokens only, so it does not
+    grow with the number of blocks.
+
+    Args:
+        settings: the arm, its attention and the lengths.
+        tokens_dir: folder of the tokens and evaluation set.
+        weights: model.safetensors of the trained arm.
+        environment: the environment record, which decides device and precision.
+        output: the CSV file to write.
+
+    Raises:
+        UserError: an input is missing, damaged or does not fit the settings.
+    """
+    record = read_environment(environment)
+    torch.set_num_threads(settings.threads)
+    torch.use_deterministic_algorithms(True)
+    device = torch.device(record["device"])
+    model = load_model(settings, load_vocabulary(tokens_dir).size, weights).to(device).eval()
+    data = load_evaluation_set(tokens_dir)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    title = f"evaluate {settings.arm} seed {settings.seed}"
+    with Reporter(title, len(settings.lengths), unit="length") as reporter:
+        for done, length in enumerate(settings.lengths, start=1):
+            correct_K, total_K = count_correct(
+                model, data, length, settings.batch_tokens, device, bf16=record["precision"] == "bf16"
+            )
+            for block, (correct, total) in enumerate(zip(correct_K, total_K, strict=True)):
+                writer.writerow((settings.arm, settings.seed, length, block, correct, total))
+            reporter.update(done, f"{length} tokens: accuracy {sum(correct_K) / sum(total_K):.2%}")
+    write_text(output, stream.getvalue())
+
+
+def load_model(settings: EvaluateSettings, vocabulary_size: int, weights: Path) -> Encoder:
+    """The encoder with finished weights under the attention of `settings`.
+
+    Raises:
+        UserError: the weights are missing, damaged or of another shape.
+    """
+    attention = settings.attention
+    variant = make_variant(attention.name, attention.parameters, attention.module)
+    model = Encoder(settings.model, vocabulary_size, variant, settings.training_length)
+    try:
+        model.load_state_dict(safetensors.torch.load_file(weights))
+    except FileNotFoundError:
+        raise UserError(f"{weights} is missing; train this arm first") from None
+    except (safetensors.SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0].rstrip(":")
+        raise UserError(f"{weights} does not fit ({reason}); delete it and run the pipeline again") from None
+    return model
+
+
+@torch.inference_mode()
+def count_correct(
+    model: Encoder, data: EvaluationSet, length: int, batch_tokens: int, device: torch.device, *, bf16: bool
+) -> tuple[list[int], list[int]]:
+    """Right predictions and targets of every block, when it is read in windows of `length` tokens.
+
+    Args:
+        model: the encoder in evaluation mode.
+        data: blocks with their stored masks.
+        length: N, tokens per window; divides the block length.
+        batch_tokens: tokens per forward pass.
+        device: where the model is.
+        bf16: compute in bf16.
+
+    Returns:
+        Two lists with one whole number per block.
+    """
+    blocks, longest = data.ids_KN.shape
+    windows_per_block = longest // length
+    inputs_WN = torch.from_numpy(data.inputs_KN.astype("int64")).view(-1, length)
+    targets_WN = torch.from_numpy(data.ids_KN.astype("int64")).view(-1, length)
+    masked_WN = torch.from_numpy(data.masked_KN).view(-1, length)
+    correct_K = torch.zeros(blocks, dtype=torch.int64)
+    rows = max(1, batch_tokens // length)
+    for first in range(0, len(inputs_WN), rows):
+        window = slice(first, first + rows)
+        selected_S = masked_WN[window].flatten().nonzero().flatten()
+        if not len(selected_S):
+            continue
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            logits_SV = model(inputs_WN[window].to(device), selected_S.to(device))
+        hits_S: Tensor = logits_SV.argmax(dim=1).cpu() == targets_WN[window].flatten()[selected_S]
+        block_S = (first + selected_S // length) // windows_per_block
+        correct_K += torch.bincount(block_S[hits_S], minlength=blocks)
+    return correct_K.tolist(), masked_WN.view(blocks, -1).sum(dim=1).tolist()

@@ -1,0 +1,50 @@
+"""Weights of Hugging Face's RoFormer in our layout, so that both can be compared or continued.
+
+Ours and theirs compute the same function for the faithful recipe with `attention_o`; the rotary layout is
+the same too (adjacent pairs are turned), so no rows have to be permuted.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def from_roformer(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Convert the state dict of a `transformers.RoFormerForMaskedLM`.
+
+    Args:
+        state: its state dict. The embedding size must equal the hidden size, as in RoFormer small.
+        layers: number of blocks.
+
+    Returns:
+        A state dict for `attnscale.model.Encoder` with `recipe: faithful`; the embedding of segment 0, which
+        every token of a single text gets, becomes the `segment` offset.
+    """
+    embeddings, head = "roformer.embeddings", "cls.predictions"
+    ours = {
+        "embedding.weight": state[f"{embeddings}.word_embeddings.weight"],
+        "segment": state[f"{embeddings}.token_type_embeddings.weight"][0],
+        "transform.0.weight": state[f"{head}.transform.dense.weight"],
+        "transform.0.bias": state[f"{head}.transform.dense.bias"],
+        "transform.2.weight": state[f"{head}.transform.LayerNorm.weight"],
+        "transform.2.bias": state[f"{head}.transform.LayerNorm.bias"],
+        "decoder_bias": state[f"{head}.bias"],
+    }
+    names = {"embedding_norm": f"{embeddings}.LayerNorm"}
+    for number in range(layers):
+        block, layer = f"blocks.{number}", f"roformer.encoder.layer.{number}"
+        names |= {
+            f"{block}.attention.out": f"{layer}.attention.output.dense",
+            f"{block}.attention_norm": f"{layer}.attention.output.LayerNorm",
+            f"{block}.feed_forward.0": f"{layer}.intermediate.dense",
+            f"{block}.feed_forward.2": f"{layer}.output.dense",
+            f"{block}.feed_forward_norm": f"{layer}.output.LayerNorm",
+        }
+        for kind in ("weight", "bias"):
+            parts = [state[f"{layer}.attention.self.{part}.{kind}"] for part in ("query", "key", "value")]
+            ours[f"{block}.attention.qkv.{kind}"] = torch.cat(parts)
+    ours |= {
+        f"{mine}.{kind}": state[f"{theirs}.{kind}"] for mine, theirs in names.items() for kind in ("weight", "bias")
+    }
+    return ours

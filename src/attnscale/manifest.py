@@ -1,0 +1,100 @@
+"""Hashes of every file that must be the same in two runs."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from attnscale.config import Config
+from attnscale.errors import UserError
+from attnscale.files import sha256_of, write_text
+
+NAME = "manifest.sha256"
+FIGURES = ("accuracy_by_length", "learning_curves")
+TABLES = ("accuracy", "differences")
+
+
+def deterministic_files(config: Config) -> list[str]:
+    """Files of a run that the manifest covers, relative to its folder, sorted.
+
+    Wall-clock numbers live in history.csv, run.json, environment.json and report/durations.*, which are
+    left out.
+    """
+    seeds = config.seeds
+    files = [
+        "config.yaml",
+        *(f"corpus/{name}" for name in ("manifest.json", "train.jsonl", "held_out.jsonl")),
+        *(f"tokens/{name}" for name in TOKENS_FILES + EVALUATION_SET_FILES),
+        *(f"runs/{arm}/seed{seed}/model.safetensors" for arm in config.trained_arms for seed in seeds),
+        *(f"evaluations/{arm}/seed{seed}.csv" for arm in config.arms for seed in seeds),
+        "accuracy.csv",
+        "report/index.html",
+        "report/report.md",
+        *(f"report/figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")),
+        *(f"report/tables/{name}.csv" for name in TABLES),
+    ]
+    return sorted(files)
+
+
+TOKENS_FILES = (
+    "tokenizer.json",
+    "train_ids.npy",
+    "train_offsets.npy",
+    "held_out_ids.npy",
+    "held_out_offsets.npy",
+    "manifest.json",
+)
+EVALUATION_SET_FILES = ("evaluation_ids.npy", "evaluation_inputs.npy", "evaluation_masked.npy", "evaluation.json")
+
+
+def write_manifest(run_dir: Path, files: Sequence[str]) -> None:
+    """Write `manifest.sha256` in the format of `sha256sum`.
+
+    Args:
+        run_dir: folder of the run.
+        files: paths relative to it.
+
+    Raises:
+        UserError: one of them is missing.
+    """
+    missing = [name for name in files if not (run_dir / name).is_file()]
+    if missing:
+        raise UserError(f"{run_dir / missing[0]} is missing; finish the run before its manifest is written")
+    lines = [f"{sha256_of(run_dir / name)}  {name}\n" for name in sorted(files)]
+    write_text(run_dir / NAME, "".join(lines))
+
+
+def verify(run_dir: Path) -> int:
+    """Compare a run with its manifest.
+
+    Args:
+        run_dir: folder of the run, `results/NAME`.
+
+    Returns:
+        Number of files checked, all of them equal.
+
+    Raises:
+        UserError: files are missing or changed; all of them are named.
+    """
+    path = run_dir / NAME
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; finish the run, or check the folder's name") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is damaged; run the pipeline again to write it anew") from None
+    problems = []
+    for number, line in enumerate(lines, start=1):
+        digest, gap, name = line.partition("  ")
+        inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
+        if len(digest) != 64 or not gap or not name or not inside:
+            raise UserError(f"line {number} of {path} is damaged; run the pipeline again to write it anew")
+        if not (run_dir / name).is_file():
+            problems.append(f"missing: {name}")
+        elif sha256_of(run_dir / name) != digest:
+            problems.append(f"changed: {name}")
+    if not lines:
+        raise UserError(f"{path} is empty; run the pipeline again to write it anew")
+    if problems:
+        raise UserError(
+            f"{len(problems)} of {len(lines)} files in {run_dir} differ from its manifest: " + "; ".join(problems)
+        )
+    return len(lines)

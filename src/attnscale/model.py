@@ -1,0 +1,203 @@
+"""The encoder: RoFormer in two recipes, one file to read from top to bottom.
+
+`fast` is pre-norm without biases or dropout; `faithful` is the post-norm BERT layout of RoFormer. What
+differs between attentions is not here: an `Attention` object (see `attnscale.attention`) supplies it.
+
+Tensor names end in their shape:
+    B rows of the batch, N tokens of a row, T = B*N tokens of the batch, S selected tokens (S <= T),
+    E width of the residual stream, F feed-forward width, H heads, D size of a head, P = D/2 rotary pairs,
+    V vocabulary.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attnscale.attention import Attention, Context
+from attnscale.config import ModelConfig
+from attnscale.rng import Stream
+
+INIT_STD = 0.02
+
+
+class SelfAttention(nn.Module):
+    """Projections and rotary positions around the variant's own mixing."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        bias = config.recipe == "faithful"
+        self.heads = config.heads
+        self.dropout = 0.1 if config.recipe == "faithful" else 0.0
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=bias)
+        self.out = nn.Linear(config.width, config.width, bias=bias)
+
+    def forward(
+        self, x_TE: Tensor, variant: Attention, context: Context, rotation: Tensor, selected_S: Tensor | None
+    ) -> Tensor:
+        """Attend within rows.
+
+        Args:
+            x_TE: tokens of all rows, one after the other.
+            variant: the attention under test.
+            context: the rows, as the variant sees them.
+            rotation: complex (B or 1, N, 2, 1, P); plane 0 turns and scales queries, plane 1 turns keys.
+            selected_S: indices into T at which the result is wanted; None for all.
+
+        Returns:
+            (S, E), or (T, E) if nothing is selected.
+        """
+        rows_and_tokens = (-1, rotation.shape[1])
+        qkv = self.qkv(x_TE).view(*rows_and_tokens, 3, self.heads, x_TE.shape[1] // self.heads)
+        # Rotation in fp32 whatever the precision: bf16 cannot even count positions beyond 256.
+        pairs = torch.view_as_complex(qkv[:, :, :2].float().unflatten(-1, (-1, 2)))
+        q_BNHD, k_BNHD = torch.view_as_real(pairs * rotation).flatten(-2).to(qkv.dtype).unbind(2)
+        v_BNHD = qkv[:, :, 2]
+        dropout = self.dropout if self.training else 0.0
+        mixed_BHND = variant.mix(
+            q_BNHD.transpose(1, 2), k_BNHD.transpose(1, 2), v_BNHD.transpose(1, 2), context, dropout
+        )
+        mixed_TE = mixed_BHND.transpose(1, 2).reshape(x_TE.shape)
+        return self.out(mixed_TE if selected_S is None else mixed_TE[selected_S])  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Attention and feed-forward with residual connections."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        faithful = config.recipe == "faithful"
+        self.post_norm = faithful
+        self.dropout = nn.Dropout(0.1 if faithful else 0.0)
+        self.attention = SelfAttention(config)
+        self.attention_norm = _norm(config)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(config.width, config.feed_forward, bias=faithful),
+            nn.GELU(),
+            nn.Linear(config.feed_forward, config.width, bias=faithful),
+        )
+        self.feed_forward_norm = _norm(config)
+
+    def forward(
+        self, x_TE: Tensor, variant: Attention, context: Context, rotation: Tensor, selected_S: Tensor | None
+    ) -> Tensor:
+        """One block, (S, E) or (T, E); see `SelfAttention.forward` for the arguments."""
+        residual = x_TE if selected_S is None else x_TE[selected_S]
+        if self.post_norm:
+            attended = self.attention(x_TE, variant, context, rotation, selected_S)
+            x_SE = self.attention_norm(residual + self.dropout(attended))
+            return self.feed_forward_norm(x_SE + self.dropout(self.feed_forward(x_SE)))  # type: ignore[no-any-return]
+        attended = self.attention(self.attention_norm(x_TE), variant, context, rotation, selected_S)
+        x_SE = residual + attended
+        return x_SE + self.feed_forward(self.feed_forward_norm(x_SE))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """Masked language model with exchangeable attention.
+
+    Args:
+        config: sizes and recipe.
+        vocabulary_size: V, number of ids.
+        variant: the attention under test.
+        training_length: L in tokens, for the variants whose formula holds it.
+    """
+
+    def __init__(self, config: ModelConfig, vocabulary_size: int, variant: Attention, training_length: int) -> None:
+        super().__init__()
+        self.config = config
+        self.variant = variant
+        self.training_length = training_length
+        faithful = config.recipe == "faithful"
+        self.embedding = nn.Embedding(vocabulary_size, config.width)
+        # RoFormer adds the embedding of segment 0 to every token; kept as what it is, a learned offset.
+        self.segment = nn.Parameter(torch.zeros(config.width)) if faithful else None
+        self.embedding_norm = _norm(config) if faithful else nn.Identity()
+        self.dropout = nn.Dropout(0.1 if faithful else 0.0)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.final_norm = nn.Identity() if faithful else _norm(config)
+        self.transform = (
+            nn.Sequential(nn.Linear(config.width, config.width), nn.GELU(), _norm(config))
+            if faithful
+            else nn.Identity()
+        )
+        # The decoder shares the embedding's one parameter, so there is nothing to tie, load or lose.
+        self.decoder_bias = nn.Parameter(torch.zeros(vocabulary_size))
+
+    def forward(self, ids_BN: Tensor, selected_S: Tensor | None = None, key_mask_BN: Tensor | None = None) -> Tensor:
+        """Logits over the vocabulary.
+
+        Only the selected tokens pass through the last block's output projection and feed-forward and
+        through the decoder: in training 15 % of the tokens carry the loss, and nothing reads the others.
+
+        Args:
+            ids_BN: (B, N) int64 token ids.
+            selected_S: (S,) int64 indices into the B*N tokens, each at most once; None for all.
+            key_mask_BN: (B, N) bool, False for padding; None if there is none.
+
+        Returns:
+            (S, V) or (B*N, V), in the compute precision.
+        """
+        context = self._context(ids_BN, key_mask_BN)
+        rotation = self._rotation(context)
+        x_TE = self.embedding(ids_BN.flatten())
+        if self.segment is not None:
+            x_TE = x_TE + self.segment
+        x_TE = self.dropout(self.embedding_norm(x_TE))
+        for number, block in enumerate(self.blocks, start=1):
+            wanted = selected_S if number == len(self.blocks) else None
+            x_TE = block(x_TE, self.variant, context, rotation, wanted)
+        return functional.linear(self.transform(self.final_norm(x_TE)), self.embedding.weight, self.decoder_bias)
+
+    def _context(self, ids_BN: Tensor, key_mask_BN: Tensor | None) -> Context:
+        length, device = ids_BN.shape[1], ids_BN.device
+        if key_mask_BN is None:
+            n_B = torch.full((1,), length, dtype=torch.float64, device=device)
+        else:
+            n_B = key_mask_BN.sum(dim=1, dtype=torch.float64)
+        return Context(
+            n_B=n_B,
+            key_mask_BM=key_mask_BN,
+            positions_N=torch.arange(length, dtype=torch.float64, device=device),
+            training_length=self.training_length,
+            heads=self.config.heads,
+            head_size=self.config.width // self.config.heads,
+        )
+
+    def _rotation(self, context: Context) -> Tensor:
+        """Complex (B or 1, N, 2, 1, P): the variant's factor times rotation for q, rotation alone for k.
+
+        Made afresh for the length at hand, in float64 and rounded once, so there is no table that an
+        evaluation could outgrow.
+        """
+        angles_NP = self.variant.angles(context, self.config.rope_theta)
+        turns_NP = torch.polar(torch.ones_like(angles_NP), angles_NP)
+        factor_B = self.variant.factor(context)
+        planes = torch.stack([factor_B, torch.ones_like(factor_B)], dim=1)
+        return (planes[:, None, :, None, None] * turns_NP[None, :, None, None, :]).to(torch.complex64)
+
+    def initialise(self, seed: int) -> None:
+        """Set all weights as a function of the seed alone, equal bits on every machine.
+
+        Each parameter has its own stream named by its name, so attentions that share a shape share the
+        weights. Normal with standard deviation 0.02 (BERT); `fast` divides what writes to the residual
+        stream by sqrt(2 * layers), as GPT-2 does, so that its size does not grow with depth.
+        """
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name.endswith("norm.weight") or name.endswith("transform.2.weight"):
+                    parameter.fill_(1.0)
+                elif parameter.ndim < 2 and name != "segment":
+                    parameter.zero_()
+                else:
+                    std = INIT_STD
+                    if self.config.recipe == "fast" and name.endswith(("out.weight", "feed_forward.2.weight")):
+                        std /= math.sqrt(2 * self.config.layers)
+                    values = Stream("initial weights", seed, name).normals(parameter.numel())
+                    parameter.copy_(torch.from_numpy(values).view(parameter.shape) * std)
+
+
+def _norm(config: ModelConfig) -> nn.LayerNorm:
+    if config.recipe == "faithful":
+        return nn.LayerNorm(config.width, eps=1e-12)
+    return nn.LayerNorm(config.width, eps=1e-5, bias=False)

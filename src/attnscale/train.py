@@ -1,0 +1,358 @@
+"""Training of one arm with one seed: one visible loop.
+
+Data order, masks and initial weights are functions of (seed, step) and of nothing else, so all arms of a
+seed see the same batches, and a resumed run is equal bit for bit to an uninterrupted one.
+
+Tensor names end in their shape: B rows, N tokens of a row, S masked tokens of a batch, V vocabulary.
+"""
+
+import contextlib
+import csv
+import fcntl
+import hashlib
+import io
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnscale import counts
+from attnscale.attention import make_variant, source_file
+from attnscale.config import TrainingConfig, TrainSettings
+from attnscale.environment import read_environment
+from attnscale.errors import UserError
+from attnscale.files import sha256_of, write_bytes, write_json, write_text
+from attnscale.model import Encoder
+from attnscale.progress import Reporter, log
+from attnscale.rng import Stream
+from attnscale.sources import module_files
+from attnscale.tokens.batches import TrainingBatches
+from attnscale.tokens.load import load_training_tokens, load_vocabulary
+
+HISTORY_COLUMNS = ("step", "tokens", "loss", "accuracy", "grad_norm", "tokens_per_second")
+CHECKPOINT = "resume.pt"
+
+
+def train(
+    settings: TrainSettings, tokens_dir: Path, environment: Path, output_dir: Path, *, stop_with_parent: bool = False
+) -> None:
+    """Train and write `model.safetensors`, `history.csv` and `run.json` to `output_dir`.
+
+    While it runs, `output_dir` also holds a resume checkpoint and a lock. SIGTERM and SIGINT make it save
+    a checkpoint and stop; the next call with equal settings, data, code and environment goes on from there.
+
+    Args:
+        settings: what to train.
+        tokens_dir: folder of the tokens stage.
+        environment: the environment record, which decides device and precision.
+        output_dir: folder of this run.
+        stop_with_parent: stop as on SIGTERM when the process that started this one is gone, so that a
+            killed workflow leaves nobody behind who writes into its folder.
+
+    Raises:
+        UserError: another process trains into the folder, the loss is not finite, the training was
+            stopped, or an input is unusable.
+        OSError: a file cannot be written.
+    """
+    with _only_one(output_dir):
+        record = read_environment(environment)
+        _make_deterministic(settings.threads)
+        batches = TrainingBatches(
+            *load_training_tokens(tokens_dir), load_vocabulary(tokens_dir), settings.training, settings.seed
+        )
+        run = _Run(settings, record["device"], record["precision"], load_vocabulary(tokens_dir).size)
+        run.fingerprint = _fingerprint(settings, tokens_dir, environment)
+        run.resume_from(output_dir / CHECKPOINT)
+        with _Interruption(stop_with_parent) as interruption:
+            _loop(run, batches, output_dir / CHECKPOINT, interruption)
+        _write_results(run, output_dir)
+
+
+class _Run:
+    """Everything that changes while training: model, optimizer, step, history."""
+
+    def __init__(self, settings: TrainSettings, device: str, precision: str, vocabulary_size: int) -> None:
+        self.settings = settings
+        self.device = torch.device(device)
+        self.bf16 = precision == "bf16"
+        self.precision = precision
+        attention = settings.attention
+        variant = make_variant(attention.name, attention.parameters, attention.module)
+        self.model = Encoder(settings.model, vocabulary_size, variant, settings.training.length)
+        self.model.initialise(settings.seed)
+        self.model.to(self.device).train()
+        self.optimizer = _make_optimizer(self.model, settings.training)
+        self.step = 0
+        self.fingerprint = ""
+        self.history: list[tuple[int, int, float, float, float, float]] = []
+        # Per step since the last row: loss, right predictions, gradient norm, targets.
+        self.recent: list[tuple[float, float, float, float]] = []
+        self.recent_seconds = 0.0
+        self.seconds = 0.0
+        self.resumed_from: list[int] = []
+        self.started = _now()
+
+    @property
+    def title(self) -> str:
+        return f"{self.settings.arm} seed {self.settings.seed}"
+
+    def save_checkpoint(self, path: Path) -> None:
+        """Write all that is needed to go on, in one step."""
+        state = {
+            "fingerprint": self.fingerprint,
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "history": self.history,
+            "recent": self.recent,
+            "recent_seconds": self.recent_seconds,
+            "seconds": self.seconds,
+            "resumed_from": self.resumed_from,
+            "started": self.started,
+        }
+        # Through memory: torch reports a full disk as a RuntimeError without a file name.
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_bytes(path, buffer.getvalue())
+
+    def resume_from(self, path: Path) -> None:
+        """Go on from a checkpoint if there is one that fits; otherwise stay at the start and say why."""
+        if not path.exists():
+            return
+        try:
+            state = torch.load(path, map_location=self.device, weights_only=True)
+        except Exception as error:  # torch raises many kinds for a damaged file
+            log(f"the resume checkpoint of {self.title} is damaged ({type(error).__name__}); starting from step 0")
+            return
+        if state["fingerprint"] != self.fingerprint:
+            log(f"settings, data, code or environment of {self.title} changed; starting from step 0")
+            return
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+        self.history = [tuple(row) for row in state["history"]]
+        self.recent = [tuple(row) for row in state["recent"]]
+        self.recent_seconds, self.seconds, self.started = state["recent_seconds"], state["seconds"], state["started"]
+        self.resumed_from = [*state["resumed_from"], self.step]
+        log(f"{self.title} goes on from step {self.step}")
+
+
+def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "_Interruption") -> None:
+    training = run.settings.training
+    steps = counts.steps(training)
+    drops = run.model.dropout.p > 0
+    unread: list[Tensor] = []  # as _Run.recent, left on the device until somebody needs the numbers
+    with Reporter(f"train {run.title}", steps, done=run.step) as reporter:
+        clock = time.perf_counter()
+        while run.step < steps:
+            batch = batches.batch(run.step)
+            inputs_BN = torch.from_numpy(batch.inputs_BN).to(run.device, non_blocking=True)
+            selected_S = torch.from_numpy(batch.selected_S).to(run.device, non_blocking=True)
+            targets_S = torch.from_numpy(batch.targets_S).to(run.device, non_blocking=True)
+            if drops:
+                # Dropout is the only user of torch's own generator; keyed by the step, it needs no saving.
+                torch.manual_seed(int(Stream("dropout", run.settings.seed, run.step).words(1)[0] >> 1))
+            for group in run.optimizer.param_groups:
+                group["lr"] = counts.learning_rate(training, run.step)
+
+            with torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.bf16):
+                logits_SV = run.model(inputs_BN, selected_S)
+            loss = functional.cross_entropy(logits_SV.float(), targets_S)
+            loss.backward()  # type: ignore[no-untyped-call]
+            norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), training.clip_norm)
+            run.optimizer.step()
+            run.optimizer.zero_grad(set_to_none=True)
+
+            correct = (logits_SV.detach().argmax(dim=1) == targets_S).sum()
+            targets = torch.full_like(correct, len(targets_S))
+            unread.append(torch.stack([loss.detach().double(), correct.double(), norm.double(), targets.double()]))
+            run.step += 1
+
+            stop = interruption.reason()
+            row_due = run.step % training.log_every == 0 or run.step == steps
+            checkpoint_due = run.step % training.checkpoint_every == 0 and run.step < steps
+            if not (row_due or checkpoint_due or stop):
+                continue
+            _read(run, unread)
+            now = time.perf_counter()
+            run.recent_seconds += now - clock
+            clock = now
+            if row_due:
+                _add_row(run)
+                row = run.history[-1]
+                note = f"loss {row[2]:.3f}, accuracy {row[3]:.1%}, {row[5]:,.0f} tokens/s"
+                reporter.update(run.step, note)
+            if stop and run.step < steps:
+                run.save_checkpoint(checkpoint)
+                raise UserError(
+                    f"training of {run.title} was stopped by {stop} at step {run.step} of {steps}; "
+                    "run the same command again and it goes on from there"
+                )
+            if checkpoint_due:
+                run.save_checkpoint(checkpoint)
+                clock = time.perf_counter()
+
+
+def _read(run: _Run, unread: list[Tensor]) -> None:
+    """Fetch the figures of the last steps from the device and make sure that they are numbers."""
+    for offset, (loss, correct, norm, targets) in enumerate(torch.stack(unread).tolist() if unread else []):
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            step = run.step - len(unread) + offset + 1
+            what = "loss" if not math.isfinite(loss) else "gradient"
+            raise UserError(
+                f"the {what} of {run.title} is not finite at step {step}; lower training.learning_rate or raise "
+                "training.warmup_fraction"
+            )
+        run.recent.append((loss, correct, norm, targets))
+    unread.clear()
+
+
+def _add_row(run: _Run) -> None:
+    """Close a row of the history: means over the steps since the last one."""
+    training, size = run.settings.training, len(run.recent)
+    loss = math.fsum(row[0] for row in run.recent) / size
+    accuracy = math.fsum(row[1] for row in run.recent) / math.fsum(row[3] for row in run.recent)
+    norm = math.fsum(row[2] for row in run.recent) / size
+    speed = size * counts.tokens_per_step(training) / run.recent_seconds
+    run.history.append((run.step, run.step * counts.tokens_per_step(training), loss, accuracy, norm, round(speed, 1)))
+    run.seconds += run.recent_seconds
+    run.recent, run.recent_seconds = [], 0.0
+
+
+def _write_results(run: _Run, output_dir: Path) -> None:
+    # One metadata key at most: with two, safetensors writes its header in random order.
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in run.model.state_dict().items()}
+    write_bytes(output_dir / "model.safetensors", safetensors.torch.save(weights))
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(HISTORY_COLUMNS)
+    writer.writerows(run.history)
+    write_text(output_dir / "history.csv", stream.getvalue())
+    settings, last = run.settings, run.history[-1]
+    facts: dict[str, Any] = {
+        "arm": settings.arm,
+        "seed": settings.seed,
+        "attention": settings.attention.model_dump(mode="json"),
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "steps": run.step,
+        "tokens": last[1],
+        "final_loss": last[2],
+        "final_accuracy": last[3],
+        "seconds": round(run.seconds, 1),
+        "tokens_per_second": round(last[1] / run.seconds, 1),
+        "device": str(run.device),
+        "precision": run.precision,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "git_commit": _git_commit(),
+        "resumed_from_steps": run.resumed_from,
+        "started": run.started,
+        "finished": _now(),
+    }
+    write_json(output_dir / "run.json", facts)
+    (output_dir / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _make_deterministic(threads: int) -> None:
+    # Set here and not by OMP_NUM_THREADS, which Snakemake cuts to --cores: sums depend on this number.
+    torch.set_num_threads(threads)
+    # cuBLAS needs this before it starts in order to keep one order of summation.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+
+
+def _make_optimizer(model: Encoder, training: TrainingConfig) -> torch.optim.AdamW:
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        lr=training.learning_rate,
+        betas=(training.adam_beta1, training.adam_beta2),
+        fused=True,
+    )
+
+
+def _fingerprint(settings: TrainSettings, tokens_dir: Path, environment: Path) -> str:
+    """Hash of all that a resumed run must share with the run it continues."""
+    attention = settings.attention
+    code = [*module_files("attnscale.train"), source_file(attention.name, attention.module)]
+    data = [tokens_dir / "train_ids.npy", tokens_dir / "train_offsets.npy", tokens_dir / "tokenizer.json"]
+    parts = [settings.canonical(), *(sha256_of(path) for path in [*code, *data, environment])]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class _Interruption:
+    """Asks the loop to stop: on SIGTERM, on SIGINT, or when the parent process is gone."""
+
+    def __init__(self, stop_with_parent: bool) -> None:
+        self._parent = os.getppid() if stop_with_parent else None
+        self._signal: str | None = None
+
+    def __enter__(self) -> "_Interruption":
+        self._old = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: object) -> None:
+        self._signal = signal.Signals(number).name
+
+    def reason(self) -> str | None:
+        """Why to stop, or None."""
+        if self._signal is None and self._parent is not None and os.getppid() != self._parent:
+            return "the end of the workflow that started it"
+        return self._signal
+
+
+@contextlib.contextmanager
+def _only_one(output_dir: Path) -> Iterator[None]:
+    """Hold a lock on the folder, so that a process left over from a killed workflow cannot interfere."""
+    output_dir.mkdir(parents=True, exist_ok=True)
+    path = output_dir / ".lock"
+    with path.open("a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.seek(0)
+            owner = stream.read().strip() or "unknown"
+            raise UserError(
+                f"process {owner} is still training into {output_dir}; wait for it, or stop it with `kill {owner}` "
+                "(it saves its state), and run again"
+            ) from None
+        stream.truncate(0)
+        stream.write(str(os.getpid()))
+        stream.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _git_commit() -> str | None:
+    folder = Path(__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

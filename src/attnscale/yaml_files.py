@@ -1,0 +1,67 @@
+"""Reading YAML strictly: what PyYAML merges in silence or tells in its own words becomes a sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from attnscale.errors import UserError
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """A finding of our own, with its place."""
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader that refuses a key which stands twice in one map; PyYAML would keep the last."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Checked here and not where maps are built: by then `<<` has put the keys of other maps into this one.
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            name = (key.tag, key.value)
+            if name in lines:
+                problem = f"the key {key.value} stands twice, first in line {lines[name]}; remove or rename one"
+                raise _Refused(problem=problem, problem_mark=key.start_mark)
+            lines[name] = key.start_mark.line + 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:  # 2026-13-45 is resolved as a date and then is none
+            problem = f"{node.value} looks like a date or number and is none; put it in quotes"
+            raise _Refused(problem=problem, problem_mark=node.start_mark) from None
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Args:
+        path: a UTF-8 file of one document.
+
+    Returns:
+        Maps, lists and scalars.
+
+    Raises:
+        UserError: the file is missing, is not UTF-8 or no YAML, or a key stands twice in one map.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; the named runs are in config/") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = " ".join(str(error.problem).split())
+        if isinstance(error, _Refused):
+            raise UserError(f"{path}{place}: {problem}") from None
+        raise UserError(f"{path}{place}: this is no valid YAML ({problem}); mend that line") from None
+    except yaml.YAMLError:
+        raise UserError(f"{path} holds a control character, which YAML does not allow; remove it") from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply; check its brackets") from None

@@ -1,0 +1,156 @@
+"""The user's own files: formats, compression, and what is said about broken ones."""
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from attnscale.config import FilesSource
+from attnscale.corpus.sources import open_source
+from attnscale.errors import UserError
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+}
+TEXTS = ["First text, with ä.", "第二\nline two", "third"]
+
+
+def parquet(texts: list[str | None], column: str = "text") -> bytes:
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(pa.table({"n": list(range(len(texts))), column: texts}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def read(paths: Path | str, **more: str) -> list[tuple[str, str]]:
+    source = FilesSource(kind="files", name="mine", paths=str(paths), **more)
+    with open_source(source, Path("unused")) as opened:
+        return list(opened.documents)
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_text_jsonl_and_parquet_are_read_plain_and_compressed(tmp_path: Path, suffix: str) -> None:
+    pack = PACKERS[suffix]
+    jsonl = "\n".join(json.dumps({"text": text, "other": 1}, ensure_ascii=False) for text in TEXTS)
+    (tmp_path / f"a.txt{suffix}").write_bytes(pack(TEXTS[0].encode()))
+    (tmp_path / f"b.jsonl{suffix}").write_bytes(pack(b"\xef\xbb\xbf" + jsonl.encode() + b"\r\n\n"))
+    (tmp_path / f"c.parquet{suffix}").write_bytes(pack(parquet([*TEXTS, None])))
+    found = read(tmp_path / "*")
+    assert found[0] == (f"a.txt{suffix}", TEXTS[0])
+    assert found[1:4] == [(f"b.jsonl{suffix}:{line}", text) for line, text in enumerate(TEXTS, start=1)]
+    assert found[4:] == [(f"c.parquet{suffix}:{row}", text) for row, text in enumerate([*TEXTS, ""])]
+
+
+def test_a_large_compressed_file_is_read_whole_and_two_packed_parts_are_one_file(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"text {number} " * 40}) + "\n" for number in range(5000)]
+    for suffix, pack in PACKERS.items():
+        parts = "".join(lines[:2000]).encode(), "".join(lines[2000:]).encode()
+        (tmp_path / f"x.jsonl{suffix}").write_bytes(pack(parts[0]) + pack(parts[1]))
+        assert [text for _, text in read(tmp_path / f"x.jsonl{suffix}")] == [json.loads(line)["text"] for line in lines]
+
+
+def test_another_field_can_hold_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "words"}\n', encoding="utf-8")
+    (tmp_path / "b.parquet").write_bytes(parquet(["rows"], column="body"))
+    assert [text for _, text in read(tmp_path / "*", text_field="body")] == ["words", "rows"]
+
+
+def test_a_glob_goes_through_folders_sorted_and_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("b/2.txt", "b/1.txt", "a/z.txt", "a/deep/er.txt", "a/other.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert [title for title, _ in read("**/*.txt")] == ["a/deep/er.txt", "a/z.txt", "b/1.txt", "b/2.txt"]
+    assert [title for title, _ in read("b/*.txt")] == ["1.txt", "2.txt"]
+    assert read("b/1.txt") == [("1.txt", "b/1.txt")]
+
+
+def test_a_name_with_brackets_means_the_file_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "a[1].txt").write_text("bracket", encoding="utf-8")
+    assert read(tmp_path / "a[1].txt") == [("a[1].txt", "bracket")]
+
+
+def test_the_hash_over_files_is_what_a_shell_can_compute_and_is_checked(tmp_path: Path) -> None:
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
+    # sha256sum *.txt | cut -c1-64 | sort | sha256sum
+    each = sorted(hashlib.sha256(text.encode()).hexdigest() + "\n" for text in TEXTS)
+    pin = hashlib.sha256("".join(each).encode()).hexdigest()
+    assert len(read(tmp_path / "*.txt", sha256=pin)) == 3
+    (tmp_path / "0.txt").write_text("changed", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"has the sha256 [0-9a-f]{{64}} where {pin} is expected"):
+        read(tmp_path / "*.txt", sha256=pin)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.txt", b"good \xff bad", r"a\.txt is not UTF-8 at byte 5;"),
+        ("a.txt.gz", gzip.compress(b"\xe4"), r"a\.txt\.gz is not UTF-8 at byte 0;"),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": "\xe4"}\n', r"a\.jsonl line 2 is not UTF-8 at byte 25;"),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": \n', r"a\.jsonl line 2 is no valid JSON"),
+        ("a.jsonl", b"[" * 100_000, r"a\.jsonl line 1 is no valid JSON"),
+        ("a.jsonl", b'\n{"body": "ok"}\n', r"a\.jsonl line 2 has no key text;"),
+        ("a.jsonl", b'["text"]\n', r"a\.jsonl line 1 has no key text;"),
+        ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl line 1: text is no text;"),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', r"a\.jsonl line 1: text holds half of a surrogate pair"),
+        ("a.parquet", parquet(["x"], column="body"), r"a\.parquet has no column text; .* one of: n, body"),
+        ("a.parquet", b"no parquet at all", r"a\.parquet is damaged or not what its name says"),
+        ("a.txt.gz", b"plain text", r"a\.txt\.gz is damaged"),
+        ("a.txt.gz", gzip.compress(b"text" * 1000)[:-20], r"a\.txt\.gz is damaged"),
+        ("a.txt.bz2", b"plain text", r"a\.txt\.bz2 is damaged"),
+        ("a.txt.bz2", bz2.compress(os.urandom(1000))[:-20], r"a\.txt\.bz2 is damaged"),
+        ("a.txt.xz", b"plain text", r"a\.txt\.xz is damaged"),
+        ("a.txt.zst", b"plain text", r"a\.txt\.zst is damaged"),
+        ("a.txt.zst", zstd(os.urandom(1000))[:-20], r"a\.txt\.zst is damaged"),
+        ("a.parquet.zst", zstd(b"no parquet"), r"a\.parquet\.zst is damaged"),
+        ("a.csv", b"x,y", r"a\.csv is not a \.txt, \.jsonl or \.parquet file"),
+        ("a.gz", gzip.compress(b"x"), r"a\.gz is not a \.txt, \.jsonl or \.parquet file"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_place(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=message) as caught:
+        read(tmp_path / "a*")
+    assert str(tmp_path / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [("nowhere.txt", "does not exist"), ("*.txt", "matches no file"), (".", "is a folder; name the files in it")],
+)
+def test_a_path_without_files_is_refused(tmp_path: Path, paths: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(tmp_path / paths)
+
+
+def test_a_file_without_permission_is_the_systems_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("secret", encoding="utf-8")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    with pytest.raises(PermissionError):
+        read(path)

@@ -1,0 +1,23 @@
+rule corpus:
+    input:
+        package_files("attnscale.corpus"),
+        environment="results/{name}/environment.json",
+    output:
+        "results/{name}/corpus/manifest.json",
+        "results/{name}/corpus/train.jsonl",
+        "results/{name}/corpus/held_out.jsonl",
+    log:
+        "results/{name}/logs/corpus.log",
+    benchmark:
+        "results/{name}/benchmarks/corpus.tsv"
+    conda:
+        "../../envs/attnscale.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        settings=CONFIG.corpus_settings().canonical(),
+        folder="results/{name}/corpus",
+    shell:
+        "attnscale corpus --settings {params.settings:q} --output {params.folder:q} 2> {log:q}"

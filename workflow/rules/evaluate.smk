@@ -1,0 +1,64 @@
+rule evaluate:
+    input:
+        package_files("attnscale.evaluate"),
+        variant=lambda wildcards: variant_file(wildcards.arm),
+        weights=lambda wildcards: expand(
+            "results/{name}/runs/{trained}/seed{seed}/model.safetensors",
+            name=wildcards.name,
+            trained=CONFIG.weights_of(wildcards.arm),
+            seed=wildcards.seed,
+        ),
+        tokens=expand(
+            "results/{{name}}/tokens/{file}",
+            file=[*EVALUATION_SET_FILES, "tokenizer.json", "manifest.json"],
+        ),
+        environment="results/{name}/environment.json",
+    output:
+        "results/{name}/evaluations/{arm}/seed{seed}.csv",
+    log:
+        "results/{name}/logs/evaluate/{arm}/seed{seed}.log",
+    benchmark:
+        "results/{name}/benchmarks/evaluate/{arm}/seed{seed}.tsv"
+    conda:
+        "../../envs/attnscale.yaml"
+    threads: CONFIG.compute.threads
+    resources:
+        mem_mb=4000,
+        runtime=120,
+        gpu=1 if CONFIG.compute.device == "cuda" else 0,
+    params:
+        settings=lambda wildcards: CONFIG.evaluate_settings(
+            wildcards.arm, int(wildcards.seed)
+        ).canonical(),
+        tokens="results/{name}/tokens",
+    shell:
+        """
+        attnscale evaluate --settings {params.settings:q} --tokens {params.tokens:q} \
+            --weights {input.weights:q} --environment {input.environment:q} \
+            --output {output:q} 2> {log:q}
+        """
+
+
+rule accuracy:
+    input:
+        package_files("attnscale.accuracy"),
+        evaluations=evaluations(),
+    output:
+        report(
+            "results/{name}/accuracy.csv",
+            caption="../report/accuracy_table.rst",
+            category="Accuracy",
+            labels={"what": "accuracy of every arm, seed and length"},
+        ),
+    log:
+        "results/{name}/logs/accuracy.log",
+    benchmark:
+        "results/{name}/benchmarks/accuracy.tsv"
+    conda:
+        "../../envs/attnscale.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    shell:
+        "attnscale accuracy {input.evaluations:q} --output {output:q} 2> {log:q}"

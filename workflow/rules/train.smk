@@ -1,0 +1,35 @@
+# `exec` makes the training a child of Snakemake itself, so that --stop-with-parent notices when
+# Snakemake is killed and nobody is left behind writing into the folder.
+rule train:
+    input:
+        package_files("attnscale.train"),
+        variant=lambda wildcards: variant_file(wildcards.trained),
+        tokens=expand("results/{{name}}/tokens/{file}", file=TOKENS_FILES),
+        environment="results/{name}/environment.json",
+    output:
+        weights="results/{name}/runs/{trained}/seed{seed}/model.safetensors",
+        history="results/{name}/runs/{trained}/seed{seed}/history.csv",
+        run="results/{name}/runs/{trained}/seed{seed}/run.json",
+    log:
+        "results/{name}/logs/train/{trained}/seed{seed}.log",
+    benchmark:
+        "results/{name}/benchmarks/train/{trained}/seed{seed}.tsv"
+    conda:
+        "../../envs/attnscale.yaml"
+    threads: CONFIG.compute.threads
+    resources:
+        mem_mb=4000,
+        runtime=720,
+        gpu=1 if CONFIG.compute.device == "cuda" else 0,
+    params:
+        settings=lambda wildcards: CONFIG.train_settings(
+            wildcards.trained, int(wildcards.seed)
+        ).canonical(),
+        tokens="results/{name}/tokens",
+        folder="results/{name}/runs/{trained}/seed{seed}",
+    shell:
+        """
+        exec attnscale train --settings {params.settings:q} --tokens {params.tokens:q} \
+            --environment {input.environment:q} --output {params.folder:q} \
+            --stop-with-parent 2> {log:q}
+        """
