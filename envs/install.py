@@ -170,15 +170,9 @@ def python_works() -> bool:
 
 
 def read_stamp() -> dict[str, str]:
-    """What .venv holds: its location and the hash of every file that was installed; empty for a new folder.
-
-    Raises:
-        InstallError: .venv was made by someone else.
-    """
+    """What .venv holds: its location and the hash of every file that was installed; empty for a new folder."""
     with contextlib.suppress(FileNotFoundError):
         return dict(json.loads(STAMP.read_text(encoding="utf-8")))
-    if {child.name for child in VENV.iterdir()} - {STAMP.name, LOCK.name}:
-        raise InstallError(f"{VENV} was not made by this project: move it away or delete it, then run this again")
     return {}
 
 
@@ -252,8 +246,14 @@ def install_here(with_tests: bool) -> None:
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[int]:
-    """Make .venv and hold it for this process and its children; yield the lock's descriptor."""
+    """Make .venv and hold it for this process and its children; yield the lock's descriptor.
+
+    Raises:
+        InstallError: .venv was made by someone else.
+    """
     VENV.mkdir(exist_ok=True)
+    if any(VENV.iterdir()) and not LOCK.exists():
+        raise InstallError(f"{VENV} was not made by this project: move it away or delete it, then run this again")
     with LOCK.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

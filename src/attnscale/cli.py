@@ -21,6 +21,7 @@ from attnscale.config import (
     load_config,
 )
 from attnscale.errors import UserError, sentence_for_os_error
+from attnscale.findings import explain
 
 # Stages are imported inside their commands: torch alone takes seconds, and `attnscale --help` needs none of them.
 
@@ -46,10 +47,8 @@ def _settings(model: type[_S], text: str) -> _S:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        finding = error.errors()[0]
-        where = ".".join(str(part) for part in finding["loc"]) or "they"
         raise UserError(
-            f"--settings do not fit this stage ({where}: {finding['msg'].lower()}); run the stage through snakemake"
+            f"--settings do not fit this stage ({explain(error, model)}); run it through snakemake"
         ) from None
 
 
@@ -210,9 +209,19 @@ def resolve(settings: Settings, output: Annotated[Path, typer.Option(help="confi
 @app.command()
 def schema(output: Annotated[Path, typer.Option(help="JSON schema to write.")]) -> None:
     """Write the JSON schema of configuration files, for editors."""
+    from attnscale.docs import json_schema
     from attnscale.files import write_json
 
-    write_json(output, Config.model_json_schema())
+    write_json(output, json_schema())
+
+
+@app.command()
+def docs(output: Annotated[Path, typer.Option(help="Markdown page to write.")]) -> None:
+    """Write the page that explains every key of a configuration."""
+    from attnscale.docs import configuration_page
+    from attnscale.files import write_text
+
+    write_text(output, configuration_page())
 
 
 @app.command()

@@ -8,15 +8,7 @@ that its canonical JSON tells Snakemake exactly which jobs a change concerns.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from attnscale.errors import UserError
 from attnscale.files import canonical_json
@@ -118,6 +110,11 @@ PRESETS: dict[str, dict[str, int]] = {
 }
 
 
+def _no_default(schema: dict[str, Any]) -> None:
+    """For the JSON schema: the size comes from the preset, the 0 of the class never shows."""
+    del schema["default"]
+
+
 class ModelConfig(Section):
     """Shape of the encoder. A preset fills the four sizes; a size given beside it wins."""
 
@@ -125,11 +122,13 @@ class ModelConfig(Section):
         default="compact",
         description="compact: 256 wide, 4 layers, for CPUs; small: the article's 384 and 6; smoke: for tests",
     )
-    width: int = Field(default=0, ge=8, le=16384, validate_default=False, description="width of the residual stream")
-    layers: int = Field(default=0, ge=1, le=256, validate_default=False, description="number of blocks")
-    heads: int = Field(default=0, ge=1, le=256, validate_default=False, description="attention heads per block")
+    width: int = Field(
+        default=0, ge=8, le=16384, description="width of the residual stream", json_schema_extra=_no_default
+    )
+    layers: int = Field(default=0, ge=1, le=256, description="number of blocks", json_schema_extra=_no_default)
+    heads: int = Field(default=0, ge=1, le=256, description="attention heads per block", json_schema_extra=_no_default)
     feed_forward: int = Field(
-        default=0, ge=8, le=65536, validate_default=False, description="width of the feed-forward layer"
+        default=0, ge=8, le=65536, description="width of the feed-forward layer", json_schema_extra=_no_default
     )
     recipe: Literal["fast", "faithful"] = Field(
         default="fast",
@@ -177,15 +176,27 @@ class TrainingConfig(Section):
 class AttentionSpec(Section):
     """One registered attention with values for its parameters."""
 
+    # In a file, parameters stand beside the name, so editors must allow keys that only the variant knows.
+    model_config = ConfigDict(
+        json_schema_extra={"additionalProperties": {"type": ["integer", "number", "string", "boolean"]}}
+    )
+
     name: str = Field(min_length=1, description="a registered variant, see `attnscale variants`")
-    module: str | None = Field(default=None, description="Python file that registers it, if it is your own")
+    module: str | None = Field(default=None, description="path of the .py file that registers it, if it is your own")
     parameters: dict[str, int | float | str | bool] = Field(default_factory=dict, description="its parameters")
+
+
+def _or_its_name(schema: dict[str, Any]) -> None:
+    """For the JSON schema: a variant without parameters may be given as a word."""
+    schema["anyOf"] = [{"type": "string", "minLength": 1}, {"$ref": schema.pop("$ref")}]
 
 
 class ArmConfig(Section):
     """One row of the result table: a trained attention, or finished weights under another attention."""
 
-    attention: AttentionSpec = Field(description="name of a variant, or a map of `name` and its parameters")
+    attention: AttentionSpec = Field(
+        description="name of a variant, or a map of `name` and its parameters", json_schema_extra=_or_its_name
+    )
     weights_of: str | None = Field(
         default=None, description="test-time arm: take the weights of this trained arm and train nothing"
     )

@@ -105,14 +105,15 @@ def _expected(kind: str, context: dict[str, Any]) -> str:
         return "a number"
     if kind in _MAP:
         return "a map of keys and values"
-    return {
+    words: dict[str, str] = {
         "finite_number": "a finite number",
         "string_type": "text",
         "bool_type": "true or false",
         "tuple_type": "a list",
-        "literal_error": context.get("expected", ""),
+        "literal_error": str(context.get("expected")),
         "string_pattern_mismatch": PATTERNS.get(context.get("pattern", ""), "written differently"),
-    }.get(kind, "as docs/configuration.md describes it")
+    }
+    return words.get(kind, "as docs/configuration.md describes it")
 
 
 def _advice(kind: str, context: dict[str, Any], given: Any) -> str:
@@ -213,4 +214,4 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     text = repr(value) if isinstance(value, str | int | float) else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= 60 else text[:58] + "…"

@@ -18,6 +18,7 @@ from attnscale.manifest import (
     deterministic_files,
 )
 from attnscale.sources import PACKAGE, module_files
+from attnscale.yaml_files import read_yaml
 
 # A configuration file given by the user stands alone: merging it into the default would leave the
 # default's arms in it.
@@ -27,7 +28,13 @@ if not workflow.overwrite_configfiles:
 
 
 try:
-    CONFIG = parse_config(config, ", ".join(map(str, workflow.overwrite_configfiles)) or "config/default.yaml")
+    for path in workflow.overwrite_configfiles:
+        # Snakemake has read it already, but a key that stands twice passes there without a word.
+        read_yaml(Path(path))
+    CONFIG = parse_config(
+        config,
+        ", ".join(map(str, workflow.overwrite_configfiles)) or "config/default.yaml",
+    )
 except UserError as error:
     sys.exit(f"error: {error}")
 
@@ -62,10 +69,11 @@ def evaluations():
     )
 
 
-def training_records(pattern):
+def training_records(file):
     """One file per trained arm and seed, such as `history.csv`."""
     return expand(
-        "results/{name}/runs/{trained}/seed{seed}/" + pattern,
+        "results/{name}/runs/{trained}/seed{seed}/{file}",
+        file=file,
         name=CONFIG.name,
         trained=CONFIG.trained_arms,
         seed=CONFIG.seeds,
@@ -74,4 +82,6 @@ def training_records(pattern):
 
 def report_templates():
     """Page templates of the report."""
-    return sorted(os.path.relpath(path) for path in (PACKAGE / "report" / "templates").iterdir())
+    return sorted(
+        os.path.relpath(path) for path in (PACKAGE / "report" / "templates").iterdir()
+    )

@@ -18,6 +18,6 @@ rule corpus:
         runtime=60,
     params:
         settings=CONFIG.corpus_settings().canonical(),
-        folder="results/{name}/corpus",
+        folder=subpath(output[0], parent=True),
     shell:
         "attnscale corpus --settings {params.settings:q} --output {params.folder:q} 2> {log:q}"

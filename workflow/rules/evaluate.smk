@@ -30,12 +30,12 @@ rule evaluate:
         settings=lambda wildcards: CONFIG.evaluate_settings(
             wildcards.arm, int(wildcards.seed)
         ).canonical(),
-        tokens="results/{name}/tokens",
+        tokens=lambda wildcards, input: os.path.dirname(input.tokens[0]),
     shell:
         """
         attnscale evaluate --settings {params.settings:q} --tokens {params.tokens:q} \
             --weights {input.weights:q} --environment {input.environment:q} \
-            --output {output:q} 2> {log:q}
+            --output {output:q} 2>{log:q}
         """
 
 

@@ -46,7 +46,7 @@ rule report:
         mem_mb=2000,
         runtime=10,
     params:
-        run="results/{name}",
+        run=subpath(input.config, parent=True),
     shell:
         "attnscale report {params.run:q} 2> {log:q}"
 
@@ -68,6 +68,6 @@ rule manifest:
         mem_mb=500,
         runtime=10,
     params:
-        run="results/{name}",
+        run=subpath(output[0], parent=True),
     shell:
         "attnscale manifest {params.run:q} 2> {log:q}"

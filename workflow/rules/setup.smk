@@ -42,5 +42,5 @@ rule environment:
         """
         attnscale environment --lock {params.lock:q} --device {params.device:q} \
             --precision {params.precision:q} --threads {params.threads:q} \
-            --output {output:q} 2> {log:q}
+            --output {output:q} 2>{log:q}
         """

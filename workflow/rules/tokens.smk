@@ -18,12 +18,12 @@ rule tokens:
         runtime=60,
     params:
         settings=CONFIG.tokens_settings().canonical(),
-        corpus="results/{name}/corpus",
-        folder="results/{name}/tokens",
+        corpus=subpath(input.train, parent=True),
+        folder=subpath(output[0], parent=True),
     shell:
         """
         attnscale tokens --settings {params.settings:q} --corpus {params.corpus:q} \
-            --output {params.folder:q} 2> {log:q}
+            --output {params.folder:q} 2>{log:q}
         """
 
 
@@ -45,8 +45,8 @@ rule evaluation_set:
         runtime=30,
     params:
         settings=CONFIG.evaluation_set_settings().canonical(),
-        folder="results/{name}/tokens",
+        folder=subpath(output[0], parent=True),
     shell:
         """
-        attnscale evaluation-set --settings {params.settings:q} --tokens {params.folder:q} 2> {log:q}
+        attnscale evaluation-set --settings {params.settings:q} --tokens {params.folder:q} 2>{log:q}
         """

@@ -25,11 +25,11 @@ rule train:
         settings=lambda wildcards: CONFIG.train_settings(
             wildcards.trained, int(wildcards.seed)
         ).canonical(),
-        tokens="results/{name}/tokens",
-        folder="results/{name}/runs/{trained}/seed{seed}",
+        tokens=lambda wildcards, input: os.path.dirname(input.tokens[0]),
+        folder=subpath(output.weights, parent=True),
     shell:
         """
         exec attnscale train --settings {params.settings:q} --tokens {params.tokens:q} \
             --environment {input.environment:q} --output {params.folder:q} \
-            --stop-with-parent 2> {log:q}
+            --stop-with-parent 2>{log:q}
         """

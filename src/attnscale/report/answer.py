@@ -46,11 +46,11 @@ def answer(data: RunData, accuracies: Sequence[Row], differences: Sequence[Row],
     sentences = [_leader(data, [row for row in accuracies if not row.published], chance)]
     peaks = {id(row): _peak(data, row) for row in differences if not row.published}
     told = [row for row in differences if id(row) in peaks]
-    apart = [row for row in told if abs(row.cells[peaks[id(row)]].mean) >= chance[peaks[id(row)]]]
+    apart = [row for row in told if abs(row.cells[peaks[id(row)]].mean) > chance[peaks[id(row)]]]
     shown = sorted(apart, key=lambda row: -abs(row.cells[peaks[id(row)]].mean))[:MOST_COMPARISONS]
     sentences += [_compared(data, row, peaks[id(row)]) for row in apart if row in shown]
     if len(apart) > len(shown):
-        sentences.append(f"{count(len(apart) - len(shown), 'smaller difference')} are in the table below.")
+        sentences.append(f"The table below has {count(len(apart) - len(shown), 'smaller difference')} more.")
     sentences += _not_apart(data, [row for row in told if row not in apart])
     published = _against_article(data, differences)
     return [*sentences, published] if published else sentences
@@ -67,9 +67,9 @@ def _leader(data: RunData, rows: Sequence[Row], chance: dict[int, float]) -> str
     times = f" ({longest // data.config.training.length} times the training length)"
     where = f"At {longest} tokens{times if longest > data.config.training.length else ''}"
     lead = f"{where} the highest accuracy is that of {best.label}, {best.cells[longest].mean:.1f} %"
-    if gap < chance[longest]:
+    if gap <= chance[longest]:
         near = [
-            row.label for row in ordered[1:] if best.cells[longest].mean - row.cells[longest].mean < chance[longest]
+            row.label for row in ordered[1:] if best.cells[longest].mean - row.cells[longest].mean <= chance[longest]
         ]
         lead += f", though {joined(near)} {'is' if len(near) == 1 else 'are'} too close to it to be told apart"
     else:

@@ -49,8 +49,8 @@ class RunRecord(Record):
     threads: int
     git_commit: str | None = None
     resumed_from_steps: tuple[int, ...] = ()
-    started: str | float | None = None
-    finished: str | float | None = None
+    started: str | None = None
+    finished: str | None = None
 
 
 class SourceRecord(Record):
@@ -88,25 +88,13 @@ class CorpusManifest(Record):
     split: SplitRecord
 
 
-class VocabularyRecord(Record):
-    """What turns text into ids."""
-
-    kind: str
-    size: int = Field(ge=1)
-
-
-class TokensSideRecord(Record):
-    """Tokens on one side of the split."""
-
-    tokens: int = Field(ge=1)
-
-
 class TokensManifest(Record):
     """`tokens/manifest.json`."""
 
-    vocabulary: VocabularyRecord
-    train: TokensSideRecord
-    held_out: TokensSideRecord
+    kind: str
+    vocabulary_size: int = Field(ge=1)
+    train_tokens: int = Field(ge=1)
+    held_out_tokens: int = Field(ge=1)
 
 
 class EvaluationRecord(Record):
@@ -138,17 +126,25 @@ class RunData:
     tokens: TokensManifest
     evaluation: EvaluationRecord
     accuracy: pd.DataFrame
-    """Columns arm, seed, length, correct, total, percent; arms in the order of the configuration."""
+    """Columns arm, seed, length, correct, total, percent; ordered like `arms`, then by seed and length."""
     history: pd.DataFrame
-    """Columns arm, seed, step, tokens, loss, percent; trained arms in the order of the configuration."""
+    """Columns arm, seed, step, tokens, loss, percent; ordered like `arms`, then by seed and step."""
     runs: tuple[RunRecord, ...]
-    """One per trained arm and seed, in the order of the configuration."""
+    """One per trained arm and seed, ordered like `arms`, then by seed."""
     benchmarks: tuple[Benchmark, ...]
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Names of all arms in the order of the configuration."""
-        return tuple(self.config.arms)
+        """Names of all arms, in the order of `accuracy.csv`, which is that of the user's configuration file.
+
+        `config.yaml` has them in alphabetical order, so that their order makes nothing due in the workflow.
+        """
+        return tuple(str(arm) for arm in self.accuracy["arm"].unique())
+
+    @property
+    def trained_arms(self) -> tuple[str, ...]:
+        """Names of the arms that are trained, in the same order."""
+        return tuple(arm for arm in self.arms if self.config.arms[arm].weights_of is None)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -158,7 +154,7 @@ class RunData:
     @property
     def baseline(self) -> str | None:
         """The trained arm with the usual scale, which differences are taken to; None if there is none."""
-        fitting = [name for name in self.config.trained_arms if self.config.arms[name].attention.name == "attention_o"]
+        fitting = [name for name in self.trained_arms if self.config.arms[name].attention.name == "attention_o"]
         return "attention_o" if "attention_o" in fitting else next(iter(fitting), None)
 
 
@@ -178,17 +174,12 @@ def load_run(run_dir: Path) -> RunData:
         raise UserError(f"{run_dir} is no folder; give the folder of a finished run, results/NAME")
     config = load_config(run_dir / "config.yaml")
     evaluation = _record(run_dir / "tokens" / "evaluation.json", EvaluationRecord)
+    accuracy = _accuracy(run_dir / "accuracy.csv", config, evaluation.targets)
     runs, histories = [], []
-    for arm in config.trained_arms:
+    for arm in (arm for arm in accuracy["arm"].unique() if config.arms[arm].weights_of is None):
         for seed in config.seeds:
             folder = run_dir / "runs" / arm / f"seed{seed}"
-            record = _record(folder / "run.json", RunRecord)
-            if (record.arm, record.seed) != (arm, seed):
-                raise UserError(
-                    f"{folder / 'run.json'} is of {record.arm}, seed {record.seed}, not of {arm}, seed {seed}; "
-                    "delete it and run the pipeline again"
-                )
-            runs.append(record)
+            runs.append(_run_record(folder / "run.json", arm, seed))
             histories.append(_history(folder / "history.csv", arm, seed))
     return RunData(
         config=config,
@@ -197,7 +188,7 @@ def load_run(run_dir: Path) -> RunData:
         corpus=_record(run_dir / "corpus" / "manifest.json", CorpusManifest),
         tokens=_record(run_dir / "tokens" / "manifest.json", TokensManifest),
         evaluation=evaluation,
-        accuracy=_accuracy(run_dir / "accuracy.csv", config, evaluation.targets),
+        accuracy=accuracy,
         history=pd.concat(histories, ignore_index=True),
         runs=tuple(runs),
         benchmarks=_benchmarks(run_dir / "benchmarks"),
@@ -218,13 +209,22 @@ def _record(path: Path, model: type[_AnyRecord]) -> _AnyRecord:
         ) from None
 
 
+def _run_record(path: Path, arm: str, seed: int) -> RunRecord:
+    record = _record(path, RunRecord)
+    if (record.arm, record.seed) != (arm, seed):
+        raise UserError(
+            f"{path} is of {record.arm}, seed {record.seed}, not of {arm}, seed {seed}; delete it and run the "
+            "pipeline again"
+        )
+    return record
+
+
 def _table(path: Path, whole: tuple[str, ...], real: tuple[str, ...], words: tuple[str, ...] = ()) -> pd.DataFrame:
     """Read the named columns of a CSV file, as whole numbers, real numbers and words."""
     types: dict[str, Any] = {**dict.fromkeys(whole, "int64"), **dict.fromkeys(real, "float64")}
     types.update(dict.fromkeys(words, "str"))
     try:
-        # The exact parser: pandas' quick one may be off in the last bit of a number.
-        table = pd.read_csv(path, dtype=types, usecols=list(types), encoding="utf-8", float_precision="round_trip")
+        table = pd.read_csv(path, dtype=types, usecols=list(types), encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run the stage that makes it, or the whole pipeline") from None
     except (ValueError, OverflowError) as error:  # also parser errors, missing columns and broken UTF-8
@@ -239,7 +239,9 @@ def _table(path: Path, whole: tuple[str, ...], real: tuple[str, ...], words: tup
 
 def _accuracy(path: Path, config: Config, targets: int) -> pd.DataFrame:
     table = _table(path, whole=("seed", "length", "correct", "total"), real=(), words=("arm",))
-    wanted = [(arm, seed, n) for arm in config.arms for seed in config.seeds for n in config.evaluation.lengths]
+    order = [arm for arm in dict.fromkeys(table["arm"]) if arm in config.arms]
+    order += [arm for arm in config.arms if arm not in order]
+    wanted = [(arm, seed, n) for arm in order for seed in config.seeds for n in config.evaluation.lengths]
     table = table.set_index(["arm", "seed", "length"])
     for arm, seed, length in wanted:
         if (arm, seed, length) not in table.index:

@@ -157,7 +157,7 @@ def _accuracy_by_length(data: RunData) -> Drawing:
 
 def _learning_curves(data: RunData) -> Drawing:
     looks = _looks(data)
-    arms = data.config.trained_arms
+    arms = data.trained_arms
     smooth, window = _smoothed(data.history)
     last = smooth.groupby(["arm", "seed"], sort=False).tail(1)
     ends = {column: _means(last, column) for column in ("tokens", "loss", "percent")}

@@ -10,7 +10,6 @@ import jinja2
 from markupsafe import Markup, escape
 
 from attnscale.attention import make_variant
-from attnscale.config import Config
 from attnscale.report import published
 from attnscale.report.answer import ENOUGH_SEEDS, answer, count, seeds_note
 from attnscale.report.data import RunData
@@ -60,6 +59,7 @@ def _environment() -> jinja2.Environment:
         breakable=_breakable,
         code=_code,
         duration=_duration,
+        moment=_moment,
         count=count,
     )
     return environment
@@ -83,7 +83,7 @@ def _context(data: RunData, drawings: Sequence[Drawing]) -> Mapping[str, Any]:
         "chance": chance,
         "same_weights": any(row.weights_of is not None and row.weights_of == row.reference for row in differences),
         "published": published,
-        "formulas": _formulas(data.config),
+        "formulas": _formulas(data),
         "parameters": parameters,
         "sizes": sorted(set(parameters.values())),
         "drawings": drawings,
@@ -91,9 +91,10 @@ def _context(data: RunData, drawings: Sequence[Drawing]) -> Mapping[str, Any]:
     }
 
 
-def _formulas(config: Config) -> list[Formula]:
+def _formulas(data: RunData) -> list[Formula]:
     found = []
-    for arm, settings in config.arms.items():
+    for arm in data.arms:
+        settings = data.config.arms[arm]
         spec = settings.attention
         variant = make_variant(spec.name, spec.parameters, spec.module)
         values = {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}
@@ -135,6 +136,11 @@ def _breakable(name: str) -> Markup:
 def _code(text: str) -> Markup:
     """Text whose words in backticks become <code>."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _moment(value: str | None) -> str:
+    """A moment in ISO form, easier to read: `2026-01-02 03:04:05 UTC`."""
+    return re.sub(r"[+]00:?00$", " UTC", (value or "–").replace("T", " ", 1))
 
 
 def _duration(seconds: float) -> str:

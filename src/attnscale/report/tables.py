@@ -104,17 +104,17 @@ def lengths_of(rows: Sequence[Row]) -> list[int]:
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows in long form for a CSV file: full precision, one line per row and length."""
-    lines = []
-    for row in rows:
-        for n, cell in sorted(row.cells.items()):
-            line: dict[str, object] = {"row": row.label, "source": "published" if row.published else "measured"}
-            if row.reference is not None:
-                line["minus"] = row.reference
-            line.update(length=n, mean=cell.mean, min=cell.low, max=cell.high, seeds=cell.seeds or None)
-            lines.append(line)
-    frame = pd.DataFrame(lines)
-    return frame if frame.empty else frame.astype({"seeds": "Int64"})
+    """Rows in long form for a CSV file: one line per row and length; `minus` is empty for accuracies."""
+    lines = [
+        (row.label, row.reference, _origin(row), n, cell.mean, cell.low, cell.high, cell.seeds)
+        for row in rows
+        for n, cell in sorted(row.cells.items())
+    ]
+    return pd.DataFrame(lines, columns=["row", "minus", "source", "length", "mean", "min", "max", "seeds"])
+
+
+def _origin(row: Row) -> str:
+    return "published" if row.published else "measured"
 
 
 def _values(data: RunData, arm: str) -> dict[int, list[float]]:

@@ -1,0 +1,195 @@
+"""Documentation and JSON schema of the configuration, made from the models so that neither can go stale."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from attnscale.config import PRESETS, Config
+from attnscale.findings import PATTERNS
+
+PAGE_COMMAND = "attnscale docs --output docs/configuration.md"
+SCHEMA_COMMAND = "attnscale schema --output config/schema.json"
+
+INTRODUCTION = f"""\
+# Configuration
+
+<!-- Made by `{PAGE_COMMAND}` from src/attnscale/config.py and docs.py; edit those. -->
+
+A run is one YAML file, such as `config/default.yaml`. It names only what differs from the defaults below: `name` and
+`arms` are required, everything else may be left out.
+
+```sh
+attnscale config --configfile config/mine.yaml                 # check it, show it with every default spelled out
+snakemake --cores all --configfile config/mine.yaml --dry-run  # show which jobs are due
+snakemake --cores all --configfile config/mine.yaml            # run it; results go to results/NAME
+```
+
+A file is checked as a whole before any job starts. An unknown key, a key that stands twice, and a value of the wrong
+type or outside its limits are errors, each told in one sentence. Numbers must be numbers to YAML: it takes `1e-3` for
+text, so write `0.001` or `1.0e-3`.
+
+Editors that know JSON schemas complete and check the keys of a file in `config/` that begins with
+`# yaml-language-server: $schema=schema.json`.
+
+Some rules join several keys:
+
+- `model.heads` divides `model.width`, and the quotient is even, because rotary positions turn pairs.
+- Every length of `evaluation.lengths` is a multiple of `training.length` and divides the largest one, so that all
+  lengths get the same targets.
+- `arms.NAME.weights_of` names an arm that is trained itself, and at least one arm is trained.
+- An attention may refuse parameters or lengths that it cannot handle; `attnscale variants` shows all attentions.
+"""
+
+EXAMPLES = (
+    (
+        "Your own text files",
+        "One file is one document. Blocks for the evaluation are cut inside single held-out documents, so some\n"
+        "documents must be as long as the largest length; short texts need a shorter list of lengths.",
+        """\
+name: mine
+arms:
+  attention_o: {attention: attention_o}
+  attention_e: {attention: attention_e}
+corpus:
+  sources:
+    - {kind: files, name: my texts, paths: "texts/*.txt"}
+evaluation: {lengths: [64, 128, 256, 512]}
+""",
+    ),
+    (
+        "More seeds",
+        "One training per trained arm and seed. Seeds can be added later: what is trained already stays.",
+        """\
+name: seeds
+seeds: [0, 1, 2, 3, 4]
+arms:
+  attention_o: {attention: attention_o}
+  attention_e: {attention: attention_e}
+  # Trains nothing: finished weights of attention_o, with the factor log n / log L switched on for testing.
+  attention_o_logn_at_test:
+    weights_of: attention_o
+    attention: {name: attention_e, base: training_length}
+""",
+    ),
+    (
+        "The article's model size with the faithful recipe",
+        "The `small` preset in the post-norm layout of RoFormer with dropout; it wants a GPU or patience.",
+        """\
+name: small-faithful
+arms:
+  attention_o: {attention: attention_o}
+  attention_e: {attention: attention_e}
+model: {preset: small, recipe: faithful}
+training: {tokens: 50000000, learning_rate: 0.0003, warmup_fraction: 0.1}
+""",
+    ),
+)
+"""Title, words and YAML of each example."""
+
+_LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} entries",
+    "minProperties": "at least {} entries",
+}
+_NOT_EMPTY = ("at least 1 characters", "at least 1 entries")
+_TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
+_PRESET_KEYS = frozenset(key for sizes in PRESETS.values() for key in sizes)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of configuration files, for editors; `attnscale config` checks more than a schema can say."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def configuration_page() -> str:
+    """The page docs/configuration.md as Markdown text."""
+    schema = json_schema()
+    parts = [INTRODUCTION, "## Examples\n"]
+    parts += [f"### {title}\n\n{words}\n\n```yaml\n{text}```\n" for title, words, text in EXAMPLES]
+    parts.append("## All keys\n")
+    sections = {key: field for key, field in schema["properties"].items() if "$ref" in field}
+    parts.append(_part("the run", schema["description"], _rows("", schema, leave_out=frozenset(sections))))
+    arm, attention, *sources = (
+        schema["$defs"][name] for name in ("ArmConfig", "AttentionSpec", "WheelSource", "HubSource", "FilesSource")
+    )
+    parts.append(_part("arms", arm["description"], _rows("arms.NAME.", arm)))
+    parts.append(_part("arms.NAME.attention", attention["description"], _rows("arms.NAME.attention.", attention)))
+    for key, field in sections.items():
+        section = schema["$defs"][field["$ref"].rpartition("/")[2]]
+        parts.append(_part(key, section["description"], _rows(f"{key}.", section)))
+        if key == "corpus":
+            for source in sources:
+                kind = source["properties"]["kind"]["const"]
+                parts.append(
+                    _part(f"corpus.sources, kind {kind}", source["description"], _rows("corpus.sources[].", source))
+                )
+        if key == "model":
+            parts.append(_presets())
+    return "\n".join(parts)
+
+
+def _part(title: str, words: str, rows: Iterable[Iterable[str]]) -> str:
+    head = ("key", "type", "default", "limits", "meaning")
+    return f"### {title}\n\n{words}\n\n{_table(head, rows)}"
+
+
+def _presets() -> str:
+    keys = sorted(_PRESET_KEYS, key=list(PRESETS["compact"]).index)
+    return "The sizes of the presets:\n\n" + _table(
+        ("preset", *keys), ((f"`{name}`", *(str(sizes[key]) for key in keys)) for name, sizes in PRESETS.items())
+    )
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+
+def _rows(prefix: str, schema: dict[str, Any], leave_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
+    required = schema.get("required", [])
+    for key, field in schema["properties"].items():
+        if key not in leave_out:
+            default = _default(key, field, required=key in required)
+            yield f"`{prefix}{key}`", _type(field), default, _limits(field), field.get("description", "")
+
+
+def _default(key: str, field: dict[str, Any], *, required: bool) -> str:
+    if required:
+        return "required"
+    if "default" not in field:
+        return "from the preset" if key in _PRESET_KEYS else "`{}`"
+    if key == "sources":
+        return "; ".join(f"{source['kind']} `{source['name']}` {source['version']}" for source in field["default"])
+    value = field["default"]
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join("map" if "$ref" in part else _type(part) for part in field["anyOf"])
+    if field.get("type") == "array":
+        plural = _type(field["items"]) + "s" if "type" in field["items"] else "maps"
+        return f"list of {plural}"
+    return {**_TYPES, "object": "map", "null": "null"}[field["type"]]
+
+
+def _limits(field: dict[str, Any]) -> str:
+    found = [words.format(f"{field[key]:,}".replace(",", " ")) for key, words in _LIMITS.items() if key in field]
+    found = [part if part not in _NOT_EMPTY else "not empty" for part in found]
+    found += [PATTERNS[field["pattern"]]] if "pattern" in field else []
+    found += [_limits(part) for part in field.get("anyOf", ()) if "$ref" not in part]
+    each = _limits(field["items"]) if "items" in field else ""
+    found += [f"each {each}"] if each else []
+    found += [f"names {PATTERNS[pattern]}" for pattern in field.get("patternProperties", ())]
+    found += [f"names {_limits(field['propertyNames'])}"] if "propertyNames" in field else []
+    return "; ".join(part for part in found if part)

@@ -1,0 +1,58 @@
+"""A small tokens folder and environment record, made by the real stages from generated text."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from attnscale.config import EvaluationSetSettings, TokensConfig, TokensSettings, TrainSettings
+from attnscale.corpus.documents import content_hash
+from attnscale.environment import describe
+from attnscale.files import write_json
+from attnscale.tokens.build import build_tokens
+from attnscale.tokens.evaluation_set import build_evaluation_set
+
+LENGTH = 16
+
+
+@pytest.fixture(scope="session")
+def tokens_dir(tmp_path_factory) -> Path:
+    """Tokens of a text with some order in it, with evaluation blocks of 64."""
+    root = tmp_path_factory.mktemp("stages")
+    draw = random.Random(0)
+    words = ["the", "house", "of", "state", "and", "people", "has", "law", "year", "congress"]
+    for side, count in (("train", 12), ("held_out", 4)):
+        lines = []
+        for _ in range(count):
+            text = " ".join(words[(place + draw.randrange(2)) % 10] for place in range(400))
+            lines.append({"id": content_hash(text), "source": "made", "title": "text", "text": text})
+        lines.sort(key=lambda line: line["id"])
+        (root / f"{side}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    tokens = root / "tokens"
+    settings = TokensSettings(tokens=TokensConfig(vocabulary_size=300), training_length=LENGTH)
+    build_tokens(settings, root, tokens)
+    build_evaluation_set(
+        EvaluationSetSettings(lengths=(16, 32, 64), mask_rate=0.15, max_blocks=None), tokens, tokens
+    )
+    return tokens
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("environment") / "environment.json"
+    write_json(path, describe(Path("none.lock"), "cpu", "fp32", 1))
+    return path
+
+
+def train_settings(**changes) -> TrainSettings:
+    """Settings of a training of 12 steps; `training` and `model` may be given in part."""
+    training = {
+        "length": LENGTH, "batch_size": 4, "tokens": 12 * 4 * LENGTH, "log_every": 5, "checkpoint_every": 4,
+        **changes.pop("training", {}),
+    }  # fmt: skip
+    values = {
+        "arm": "attention_e", "attention": {"name": "attention_e"}, "seed": 0,
+        "model": {"preset": "smoke", **changes.pop("model", {})}, "training": training, "threads": 1, **changes,
+    }  # fmt: skip
+    return TrainSettings.model_validate(values)

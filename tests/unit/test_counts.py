@@ -1,0 +1,70 @@
+"""Whole numbers of the training: enough steps, exact masks, a learning rate that rises and falls."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnscale import counts
+from attnscale.config import TrainingConfig
+
+
+@st.composite
+def trainings(draw):
+    length, batch_size = draw(st.integers(8, 512)), draw(st.integers(1, 128))
+    return TrainingConfig(
+        length=length,
+        batch_size=batch_size,
+        tokens=draw(st.integers(1, 400 * length * batch_size)),
+        mask_rate=draw(st.floats(0.001, 0.999)),
+        learning_rate=draw(st.floats(1e-6, 0.1)),
+        warmup_fraction=draw(st.floats(0, 0.99)),
+    )
+
+
+@given(trainings())
+def test_steps_are_just_enough_for_the_tokens(training):
+    steps, each = counts.steps(training), counts.tokens_per_step(training)
+    assert each == training.length * training.batch_size
+    assert steps >= 1
+    assert steps * each >= training.tokens
+    assert (steps - 1) * each < training.tokens
+
+
+@given(trainings())
+def test_the_number_of_masked_tokens_is_the_rate_to_the_nearest_token(training):
+    masked, each = counts.masked_per_step(training), counts.tokens_per_step(training)
+    assert 1 <= masked <= each
+    assert masked == 1 or abs(masked - training.mask_rate * each) <= 0.5
+
+
+@given(trainings())
+def test_the_learning_rate_peaks_at_the_end_of_the_warm_up_and_stays_positive(training):
+    rates = [counts.learning_rate(training, step) for step in range(counts.steps(training))]
+    warmup = counts.warmup_steps(training)
+    assert 0 <= warmup <= counts.steps(training)
+    peak = max(warmup - 1, 0)
+    assert rates[peak] == max(rates) == pytest.approx(training.learning_rate)
+    assert all(low < high for low, high in zip(rates[:peak], rates[1 : peak + 1], strict=True))
+    # The first step after the warm-up is at the peak still, as the decline has not begun.
+    assert all(high > low for high, low in zip(rates[warmup:], rates[warmup + 1 :], strict=False))
+    assert rates[-1] > 0
+
+
+def test_without_warm_up_the_first_step_has_the_whole_rate():
+    training = TrainingConfig(length=8, batch_size=1, tokens=80, warmup_fraction=0, learning_rate=0.5)
+    assert counts.warmup_steps(training) == 0
+    assert [counts.learning_rate(training, step) for step in (0, 5, 9)] == pytest.approx([0.5, 0.25, 0.05])
+
+
+def test_the_schedule_of_a_small_training_is_as_drawn_by_hand():
+    training = TrainingConfig(length=8, batch_size=1, tokens=73, warmup_fraction=0.4, learning_rate=0.6)
+    assert counts.steps(training) == 10
+    assert [counts.learning_rate(training, step) for step in range(10)] == pytest.approx(
+        [0.15, 0.3, 0.45, 0.6, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    )
+
+
+def test_the_default_training_has_six_million_tokens_and_614_masks_a_step():
+    training = TrainingConfig()
+    assert counts.steps(training) * counts.tokens_per_step(training) >= 6_000_000
+    assert counts.masked_per_step(training) == 614

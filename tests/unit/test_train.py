@@ -1,0 +1,262 @@
+"""Training: resuming, stopping, refusing, recording."""
+
+import csv
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from attnscale import counts, train as module
+from attnscale.errors import UserError
+from attnscale.files import write_json
+from attnscale.tokens.batches import TrainingBatches
+from attnscale.train import train
+from tests.unit.conftest import train_settings
+
+
+@pytest.fixture(autouse=True)
+def _threads_back():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+    torch.use_deterministic_algorithms(False)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def history(folder: Path) -> list[dict[str, str]]:
+    with (folder / "history.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def without_speed(rows):
+    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+
+
+def stop_at(monkeypatch, step: int, number: int = signal.SIGTERM) -> None:
+    """Send this process a signal when the batch of `step` is asked for."""
+    batch = TrainingBatches.batch
+
+    def stopping(self, wanted):
+        if wanted == step:
+            os.kill(os.getpid(), number)
+        return batch(self, wanted)
+
+    monkeypatch.setattr(TrainingBatches, "batch", stopping)
+
+
+@pytest.mark.parametrize("recipe", ["fast", "faithful"])
+@pytest.mark.parametrize("stops", [[3], [0, 6, 9]])
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
+    tokens_dir, environment, tmp_path, monkeypatch, recipe, stops
+):
+    settings = train_settings(model={"recipe": recipe})
+    train(settings, tokens_dir, environment, tmp_path / "whole")
+    for step in stops:
+        with monkeypatch.context() as patch:
+            stop_at(patch, step)
+            with pytest.raises(UserError, match=rf"stopped by SIGTERM at step {step + 1} of 12"):
+                train(settings, tokens_dir, environment, tmp_path / "parts")
+        assert not (tmp_path / "parts" / "model.safetensors").exists()
+    train(settings, tokens_dir, environment, tmp_path / "parts")
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert without_speed(history(tmp_path / "parts")) == without_speed(history(tmp_path / "whole"))
+    record = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert record["resumed_from_steps"] == [step + 1 for step in stops]
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["history.csv", "model.safetensors", "run.json"]
+
+
+def test_the_checkpoint_after_a_kill_is_enough(tokens_dir, environment, tmp_path, monkeypatch):
+    """A kill gives no chance to save: only the checkpoint of the regular interval is there."""
+    train(train_settings(), tokens_dir, environment, tmp_path / "whole")
+    batch = TrainingBatches.batch
+
+    def dying(self, wanted):
+        if wanted == 10:
+            raise MemoryError
+        return batch(self, wanted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingBatches, "batch", dying)
+        with pytest.raises(MemoryError):
+            train(train_settings(), tokens_dir, environment, tmp_path / "killed")
+    assert (tmp_path / "killed" / module.CHECKPOINT).exists()
+    train(train_settings(), tokens_dir, environment, tmp_path / "killed")
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert json.loads((tmp_path / "killed" / "run.json").read_text())["resumed_from_steps"] == [8]
+
+
+@pytest.mark.parametrize("change", ["settings", "data", "environment", "damage"])
+def test_a_checkpoint_that_does_not_fit_is_not_used(
+    tokens_dir, environment, tmp_path, monkeypatch, capsys, change
+):
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5)
+        with pytest.raises(UserError, match="stopped"):
+            train(train_settings(), tokens_dir, environment, tmp_path)
+    settings, data, record = train_settings(), tokens_dir, environment
+    if change == "settings":
+        settings = train_settings(training={"learning_rate": 2e-3})
+    elif change == "environment":
+        record = tmp_path / "other.json"
+        write_json(record, {**json.loads(environment.read_text()), "lock_sha256": "other"})
+    elif change == "data":
+        data = tmp_path / "other tokens"
+        subprocess.run(["cp", "-r", tokens_dir, data], check=True)
+        tokenizer = data / "tokenizer.json"
+        tokenizer.write_text(tokenizer.read_text() + "\n")
+    else:
+        path = tmp_path / module.CHECKPOINT
+        path.write_bytes(path.read_bytes()[:1000])
+    train(settings, data, record, tmp_path)
+    assert json.loads((tmp_path / "run.json").read_text())["resumed_from_steps"] == []
+    assert "starting from step 0" in capsys.readouterr().err
+
+
+def test_one_batch_can_be_learned_by_heart(tokens_dir, environment, tmp_path, monkeypatch):
+    batch = TrainingBatches.batch
+    monkeypatch.setattr(TrainingBatches, "batch", lambda self, step: batch(self, 0))
+    settings = train_settings(training={"tokens": 150 * 64, "learning_rate": 3e-3, "log_every": 10})
+    train(settings, tokens_dir, environment, tmp_path)
+    assert float(history(tmp_path)[-1]["loss"]) < 0.1
+    assert float(history(tmp_path)[-1]["accuracy"]) == 1.0
+
+
+def test_history_and_record_tell_what_was_done(tokens_dir, environment, tmp_path):
+    settings = train_settings(threads=2)
+    train(settings, tokens_dir, environment, tmp_path)
+    rows = history(tmp_path)
+    assert [int(row["step"]) for row in rows] == [5, 10, 12]
+    assert [int(row["tokens"]) for row in rows] == [5 * 64, 10 * 64, 12 * 64]
+    assert all(0 <= float(row["accuracy"]) <= 1 and float(row["grad_norm"]) > 0 for row in rows)
+    record = json.loads((tmp_path / "run.json").read_text())
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert record["parameters"] == sum(tensor.numel() for tensor in tensors.values())
+    assert (record["steps"], record["tokens"], record["threads"], record["precision"]) == (12, 768, 2, "fp32")
+    assert record["arm"] == "attention_e"
+
+
+def test_all_arms_of_a_seed_see_the_same_batches_and_differ_only_by_their_scale(tokens_dir, environment, tmp_path):
+    """With base = training length, attention_e is attention_o in training: its weights must be equal."""
+    train(train_settings(arm="o", attention={"name": "attention_o"}), tokens_dir, environment, tmp_path / "o")
+    switched = {"name": "attention_e", "parameters": {"base": "training_length"}}
+    train(train_settings(arm="e", attention=switched), tokens_dir, environment, tmp_path / "e")
+    train(train_settings(arm="o", attention={"name": "acl2022"}), tokens_dir, environment, tmp_path / "acl")
+    assert weights(tmp_path / "o") == weights(tmp_path / "e")
+    assert weights(tmp_path / "o") != weights(tmp_path / "acl")
+
+
+def test_a_loss_that_is_not_finite_names_step_and_arm(tokens_dir, environment, tmp_path, monkeypatch):
+    cross_entropy = torch.nn.functional.cross_entropy
+    calls = []
+
+    def breaking(*arguments, **options):
+        calls.append(1)
+        return cross_entropy(*arguments, **options) * (float("nan") if len(calls) == 7 else 1.0)
+
+    monkeypatch.setattr(module.functional, "cross_entropy", breaking)
+    with pytest.raises(UserError, match=r"the loss of attention_e seed 0 is not finite at step 7; lower"):
+        train(train_settings(), tokens_dir, environment, tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_ctrl_c_saves_and_stops(tokens_dir, environment, tmp_path, monkeypatch):
+    stop_at(monkeypatch, 6, signal.SIGINT)
+    with pytest.raises(UserError, match="stopped by SIGINT at step 7"):
+        train(train_settings(), tokens_dir, environment, tmp_path)
+    assert (tmp_path / module.CHECKPOINT).exists()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_two_trainings_cannot_share_a_folder(tokens_dir, environment, tmp_path):
+    with module._only_one(tmp_path), pytest.raises(UserError, match=rf"process {os.getpid()} is still training into"):
+        train(train_settings(), tokens_dir, environment, tmp_path)
+    train(train_settings(), tokens_dir, environment, tmp_path)
+
+
+def test_the_training_stops_when_its_parent_is_gone(tokens_dir, environment, tmp_path):
+    settings = train_settings(training={"tokens": 10_000_000})
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'attnscale.cli', 'train', *sys.argv[1:]])\n"
+        "print(child.pid, flush=True)\n"
+        "while not os.path.exists(sys.argv[sys.argv.index('--output') + 1] + '/resume.pt'): time.sleep(0.01)\n"
+        "os._exit(0)\n"
+    )
+    arguments = ["--settings", settings.canonical(), "--tokens", str(tokens_dir), "--environment", str(environment)]
+    with (tmp_path / "err").open("w") as err:
+        parent = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--output", str(tmp_path / "run"), "--stop-with-parent"],
+            stdout=subprocess.PIPE, stderr=err, text=True, timeout=120,
+        )  # fmt: skip
+    pid = int(parent.stdout.split()[0])
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+    assert "stopped by the end of the workflow" in (tmp_path / "err").read_text()
+    assert (tmp_path / "run" / module.CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("victim", [module.CHECKPOINT, "model.safetensors", "history.csv"])
+def test_a_full_disk_leaves_nothing_half_written(tokens_dir, environment, tmp_path, monkeypatch, victim):
+    fsync = os.fsync
+
+    def full(descriptor):
+        if f"/.{victim}." in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), victim)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        train(train_settings(), tokens_dir, environment, tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert victim not in left
+    assert not [name for name in left if name.endswith(".part")]
+    assert ".lock" not in left
+    monkeypatch.undo()
+    train(train_settings(), tokens_dir, environment, tmp_path)
+    assert (tmp_path / "run.json").exists()
+
+
+def test_signals_are_left_as_they_were(tokens_dir, environment, tmp_path):
+    assert threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    train(train_settings(), tokens_dir, environment, tmp_path)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_bf16_trains_and_is_recorded(tokens_dir, environment, tmp_path):
+    record = tmp_path / "environment.json"
+    write_json(record, {**json.loads(environment.read_text()), "precision": "bf16"})
+    train(train_settings(), tokens_dir, record, tmp_path / "bf16")
+    train(train_settings(), tokens_dir, environment, tmp_path / "fp32")
+    assert json.loads((tmp_path / "bf16" / "run.json").read_text())["precision"] == "bf16"
+    losses = [float(history(tmp_path / kind)[-1]["loss"]) for kind in ("bf16", "fp32")]
+    assert losses[0] != losses[1]
+    assert abs(losses[0] - losses[1]) < 0.1
+    assert {tensor.dtype for tensor in safetensors.torch.load_file(tmp_path / "bf16/model.safetensors").values()} == {
+        torch.float32
+    }
+
+
+def test_the_learning_rate_of_every_step_reaches_the_optimizer(tokens_dir, environment, tmp_path, monkeypatch):
+    seen = []
+    step = torch.optim.AdamW.step
+    monkeypatch.setattr(
+        torch.optim.AdamW, "step", lambda self: (seen.append([g["lr"] for g in self.param_groups]), step(self))[1]
+    )
+    settings = train_settings()
+    train(settings, tokens_dir, environment, tmp_path)
+    assert seen == [[counts.learning_rate(settings.training, number)] * 2 for number in range(12)]

@@ -1,0 +1,111 @@
+"""A change makes exactly the affected jobs due; each test is a dry run on a copy of the finished run."""
+
+import os
+import shutil
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+REPORTING = {"accuracy": 1, "report": 1, "manifest": 1}
+
+
+def test_a_second_call_does_nothing(finished):
+    assert finished.due() == {}
+
+
+def test_touching_every_file_makes_nothing_due(copied):
+    for folder in ("src", "config", "envs", "results", "workflow"):
+        for path in (copied.root / folder).rglob("*"):
+            os.utime(path)
+    assert copied.due() == {}
+
+
+def test_moving_the_whole_project_makes_nothing_due(copied, tmp_path):
+    shutil.move(copied.root, tmp_path / "elsewhere with blank")
+    moved = type(copied)(tmp_path / "elsewhere with blank")
+    assert moved.due() == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "due"),
+    [
+        ("src/attnscale/report/tables.py", {"report": 1, "manifest": 1}),
+        ("src/attnscale/report/templates/report.md", {"report": 1, "manifest": 1}),
+        ("src/attnscale/manifest.py", {"manifest": 1}),
+        ("src/attnscale/accuracy.py", REPORTING),
+        ("src/attnscale/evaluate.py", {"evaluate": 4, **REPORTING}),
+        ("src/attnscale/train.py", {"train": 3, "evaluate": 4, **REPORTING}),
+        ("src/attnscale/attention/acl2022.py", {"train": 1, "evaluate": 1, **REPORTING}),
+        # Trained by one arm, switched on at test time by another, whose weights stay.
+        ("src/attnscale/attention/attention_e.py", {"train": 1, "evaluate": 2, **REPORTING}),
+        ("src/attnscale/attention/base.py", {"train": 3, "evaluate": 4, **REPORTING}),
+        ("src/attnscale/tokens/evaluation_set.py", {"evaluation_set": 1, "evaluate": 4, **REPORTING}),
+        (
+            "src/attnscale/tokens/tokenizer.py",
+            {"tokens": 1, "evaluation_set": 1, "train": 3, "evaluate": 4, **REPORTING},
+        ),
+        ("src/attnscale/cli.py", {}),
+    ],
+)
+def test_editing_a_package_file_makes_the_jobs_due_that_use_it(copied, file, due):
+    path = copied.root / file
+    comment = "# edited\n" if path.suffix == ".py" else "\nedited\n"
+    path.write_text(path.read_text(encoding="utf-8") + comment, encoding="utf-8")
+    assert copied.due() == due
+
+
+def test_swapping_two_hyperparameters_retrains(copied):
+    # Snakemake compares parameters as a set of values; two numbers that change places are the hard case.
+    copied.edit("config/smoke.yaml", "log_every: 10, checkpoint_every: 20", "log_every: 20, checkpoint_every: 10")
+    due = copied.due()
+    assert due.pop("config") == 1
+    assert due == {"train": 3, "evaluate": 4, **REPORTING}
+
+
+def test_adding_a_seed_trains_only_that_seed(copied):
+    copied.edit("config/smoke.yaml", "seeds: [0]", "seeds: [0, 7]")
+    due = copied.due()
+    assert due.pop("config") == 1
+    assert due == {"train": 3, "evaluate": 4, **REPORTING}
+    listing = copied.snakemake("-n").stdout + copied.snakemake("-n").stderr
+    assert "runs/attention_o/seed7/model.safetensors" in listing
+    assert "output: results/smoke/runs/attention_o/seed0" not in listing
+
+
+def test_adding_an_arm_trains_only_that_arm_and_a_test_time_arm_trains_nothing(copied):
+    copied.edit("config/smoke.yaml", "corpus:", "  kappa: {attention: attention_e_kappa}\ncorpus:")
+    due = copied.due()
+    assert due.pop("config") == 1
+    assert due == {"train": 1, "evaluate": 1, **REPORTING}
+    copied.edit(
+        "config/smoke.yaml", "  kappa: {attention: attention_e_kappa}",
+        "  other: {weights_of: acl2022, attention: attention_o}",
+    )  # fmt: skip
+    due = copied.due()
+    assert due.pop("config") == 1
+    assert due == {"evaluate": 1, **REPORTING}
+
+
+def test_changing_the_evaluation_trains_nothing(copied):
+    copied.edit("config/smoke.yaml", "max_blocks: 8", "max_blocks: 6")
+    due = copied.due()
+    assert due.pop("config") == 1
+    assert due == {"evaluation_set": 1, "evaluate": 4, **REPORTING}
+
+
+def test_changing_the_lock_makes_everything_due_that_computes(copied):
+    lock = copied.root / "envs" / "run.lock"
+    lock.write_text(lock.read_text(encoding="utf-8") + "# another lock\n", encoding="utf-8")
+    assert copied.due() == {
+        "environment": 1, "corpus": 1, "tokens": 1, "evaluation_set": 1, "train": 3, "evaluate": 4, **REPORTING,
+    }  # fmt: skip
+
+
+def test_the_report_of_a_finished_run_is_made_again_without_training(copied):
+    before = copied.manifest()
+    shutil.rmtree(copied.results / "report")
+    assert copied.due("report") == {"report": 1}
+    copied.snakemake("report", "--cores", "1")
+    copied.snakemake("--cores", "1")
+    assert copied.manifest() == before

@@ -1,0 +1,79 @@
+"""The workflow as a whole: bad input, Snakemake's own report, style."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import ROOT, SMOKE
+
+pytestmark = pytest.mark.workflow
+
+
+@pytest.mark.parametrize("config", sorted(path.name for path in (ROOT / "config").glob("*.yaml")))
+def test_every_named_run_can_be_planned(finished, config):
+    assert finished.due(configfile=f"config/{config}") or config == "smoke.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("seeds: [0]", "seeds: [0, 0]", ["seeds", "twice"]),
+        ("seeds: [0]", "seed: [0]", ["unknown key seed", "did you mean seeds"]),
+        ("{attention: acl2022}", "{attention: acl2021}", ["arms.acl2022.attention", "did you mean acl2022"]),
+        ("lengths: [64, 128, 256, 512]", "lengths: [64, 100, 300]", ["evaluation.lengths"]),
+        ("{preset: smoke}", "{preset: smoke, heads: 3}", ["model", "heads"]),
+    ],
+)
+def test_a_bad_configuration_gets_one_sentence_before_any_job(copied, old, new, words):
+    copied.edit(SMOKE, old, new)
+    done = copied.snakemake("--cores", "1", check=False)
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert all(word in errors[0] for word in [SMOKE, *words]), errors
+    assert "Traceback" not in done.stderr
+
+
+def test_a_stage_that_fails_shows_its_sentence_and_leaves_nothing_half_made(copied):
+    copied.edit(SMOKE, "max_blocks: 8", "max_blocks: 8, mask_rate: 0.2")
+    copied.edit(SMOKE, "512]", "512, 65536]")
+    done = copied.snakemake("--cores", "2", check=False)
+    assert done.returncode == 1
+    assert "no held-out document" in done.stdout + done.stderr
+    assert not (copied.results / "tokens" / "evaluation.json").exists()
+    assert not list(copied.results.rglob("*.part"))
+
+
+def test_snakemakes_own_report_is_written_without_a_network(finished, tmp_path):
+    target = tmp_path / "report.html"
+    command = [sys.executable, "-m", "snakemake", "--report", str(target), "--configfile", SMOKE]
+    if shutil.which("unshare") and subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode == 0:
+        command = ["unshare", "-n", *command]
+    done = subprocess.run(command, cwd=finished.root, env=finished.environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    html = target.read_text(encoding="utf-8")
+    assert "accuracy against length" in html
+    assert "learning curves" in html
+
+
+def test_rules_have_what_every_rule_must_have():
+    for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
+        text = path.read_text(encoding="utf-8")
+        assert "run:" not in text.replace('run="', ""), path
+        for rule in text.split("\nrule ")[1:] + ([text[5:]] if text.startswith("rule ") else []):
+            for part in ("output:", "log:", "benchmark:", "conda:", "threads:", "resources:", "shell:"):
+                assert f"    {part}" in rule, (path.name, rule.partition(":")[0], part)
+            assert "2> {log:q}" in rule
+
+
+def test_lint_and_format_are_clean():
+    scripts = Path(sys.executable).parent
+    lint = subprocess.run([scripts / "snakemake", "--lint"], cwd=ROOT, capture_output=True, text=True)
+    assert lint.returncode == 0, lint.stdout + lint.stderr
+    style = subprocess.run(
+        [scripts / "snakefmt", "--check", "Snakefile", "workflow"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert style.returncode == 0, style.stderr
