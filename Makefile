@@ -28,10 +28,10 @@ test: test-env ## all that continuous integration checks
 	@"$(BIN)/python" envs/check.py
 
 bench: test-env ## measure speed
-	"$(BIN)/attnscale" bench
+	"$(BIN)/python" benchmarks/training.py
 
 report: env ## write the report of a finished run of CONFIG again, without training
-	"$(BIN)/snakemake" --cores 1 --configfile "$(CONFIG)" report
+	"$(BIN)/snakemake" all --cores 1 --allowed-rules all report manifest --forcerun report --configfile "$(CONFIG)"
 
 clean: env ## remove what a run of CONFIG made; says what
 	"$(BIN)/attnscale" clean --configfile "$(CONFIG)"

@@ -1,213 +1,208 @@
 """How fast training is: against Hugging Face's RoFormer, and against this machine's rate of plain matrix products.
 
-One process measures, turn by turn, (a) `attnscale.train`'s own loop, (b) `transformers.RoFormerForMaskedLM` of the same
-sizes, vocabulary and batches, and (c) the matrix products of (a) alone. A training step is forward, loss on the masked
-tokens, backward, clipping and AdamW. It measures the CPU.
-
-The peer computes as its users get it from `Trainer`: labels of -100 where nothing is predicted, `clip_grad_norm_`, fused
-AdamW. What would only slow it down is left out: dropout is 0 as in ours, determinism is not demanded, and its batches
-and labels are tensors before the clock starts.
-
-Shapes: T tokens of a batch, S of them to predict; a product is (rows, in, out).
+In one process and by turns, on the CPU: (a) the loop of `attnscale.train`, (b) `transformers.RoFormerForMaskedLM` of
+the same sizes, vocabulary and batches, (c) the weight products of (a) alone. A step is forward, loss on the masked
+tokens, backward, clipping and AdamW. The peer computes what its users get from `Trainer`: labels of -100 where nothing
+is predicted, clipping, fused AdamW. What would only slow it down is left out: dropout is 0 as in ours, determinism is
+not demanded, and its batches are tensors before the clock starts.
 """
 
 import contextlib
-import csv
 import io
 import math
-import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from statistics import median
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from torch.nn import functional
 
 from attnscale import counts, train
-from attnscale.config import PRESETS, AttentionSpec, ComputeConfig, ModelConfig, TokensConfig, TrainingConfig, TrainSettings
+from attnscale.config import PRESETS, ComputeConfig, TokensConfig, TrainSettings
 from attnscale.environment import describe
-from attnscale.errors import UserError, sentence_for_os_error
+from attnscale.errors import sentence_for_os_error
 from attnscale.files import write_text
 from attnscale.rng import Stream
 from attnscale.tokens.batches import Batch, TrainingBatches
 from attnscale.tokens.vocabulary import Vocabulary
 
+try:
+    import transformers
+except ImportError:  # an optional extra
+    transformers = None
+
 Preset = StrEnum("Preset", {name: name for name in PRESETS})
-Work = Callable[[], None]
-STEPS = 5  # per repeat; one turn then takes seconds, long against the clock and short against a machine's moods
-NEVER = 10**9
+STEPS = 5  # per turn: long against the clock, short against a shared machine's moods
 
 
-def settings_for(preset: str, threads: int) -> tuple[TrainSettings, int]:
-    """What to train, and the size of the vocabulary: the defaults, but for `smoke` those of config/smoke.yaml."""
-    smoke = preset == "smoke"
-    settings = TrainSettings(
-        arm="attention_o",
-        attention=AttentionSpec(name="attention_o"),
-        seed=0,
-        model=ModelConfig.model_validate({"preset": preset}),
-        training=TrainingConfig(batch_size=16 if smoke else 64, log_every=NEVER, checkpoint_every=NEVER),
-        threads=threads,
-    )
-    return settings, 1024 if smoke else TokensConfig().vocabulary_size
+class Case:
+    """What is trained, with its batches made in advance; `smoke` is as small as config/smoke.yaml."""
 
-
-def products(model: ModelConfig, training: TrainingConfig, vocabulary_size: int) -> list[tuple[int, int, int]]:
-    """Every product with a weight matrix in one forward pass, in order, as (rows, in, out).
-
-    In the last block only the S masked tokens pass through what follows the attention (see `Encoder.forward`).
-    """
-    T, S = counts.tokens_per_step(training), counts.masked_per_step(training)
-    width, inner = model.width, model.feed_forward
-    shapes = []
-    for number in range(1, model.layers + 1):
-        rows = S if number == model.layers else T
-        shapes += [(T, width, 3 * width), (rows, width, width), (rows, width, inner), (rows, inner, width)]
-    return [*shapes, (S, width, vocabulary_size)]
-
-
-def weight_flops(shapes: list[tuple[int, int, int]]) -> int:
-    """FLOPs of the products of a training step: 2 a multiplication, and each is done forward and twice backward."""
-    return 6 * sum(math.prod(shape) for shape in shapes)
-
-
-def step_flops(model: ModelConfig, training: TrainingConfig, vocabulary_size: int) -> int:
-    """Model FLOPs of a training step: weight products, and q·k and weights·v of all tokens in every block."""
-    attention = 2 * 6 * counts.tokens_per_step(training) * training.length * model.width * model.layers
-    return weight_flops(products(model, training, vocabulary_size)) + attention
-
-
-class FixedBatches:
-    """Batches made before the clock starts, in the place of `TrainingBatches`; all measures see the same ones."""
-
-    def __init__(self, training: TrainingConfig, vocabulary_size: int) -> None:
-        vocabulary = Vocabulary(vocabulary_size)
+    def __init__(self, preset: str, threads: int) -> None:
+        smoke = preset == "smoke"
+        training = {"batch_size": 16 if smoke else 64, "log_every": 10**9, "checkpoint_every": 10**9}
+        values = {"arm": "benchmark", "attention": {"name": "attention_o"}, "seed": 0, "threads": threads}
+        self.settings = TrainSettings.model_validate({**values, "model": {"preset": preset}, "training": training})
+        self.model, self.training, self.threads = self.settings.model, self.settings.training, threads
+        self.tokens = counts.tokens_per_step(self.training)
+        self.vocabulary_size = 1024 if smoke else TokensConfig().vocabulary_size
+        vocabulary = Vocabulary(self.vocabulary_size)
         ids = vocabulary.special_count + Stream("benchmark ids", 0).integers(100_000, vocabulary.ordinary_count)
-        source = TrainingBatches(ids, np.array([0, len(ids)]), vocabulary, training, seed=0)
-        self.all = [source.batch(step) for step in range(STEPS)]
+        source = TrainingBatches(ids, np.array([0, len(ids)]), vocabulary, self.training, seed=0)
+        self.batches = [source.batch(step) for step in range(STEPS)]
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step."""
-        return self.all[step % STEPS]
+        """The batch of a step, as `TrainingBatches.batch` gives it to the training loop."""
+        return self.batches[step % STEPS]
+
+    def products(self) -> list[tuple[int, int, int]]:
+        """Products with weights of one forward pass, (rows, in, out); the masked alone pass the last block's end."""
+        tokens, masked = self.tokens, counts.masked_per_step(self.training)
+        w, f, shapes = self.model.width, self.model.feed_forward, []
+        for rows in [tokens] * (self.model.layers - 1) + [masked]:
+            shapes += [(tokens, w, 3 * w), (rows, w, w), (rows, w, f), (rows, f, w)]
+        return [*shapes, (masked, w, self.vocabulary_size)]
+
+    def product_flops(self) -> int:
+        """FLOPs of a step's weight products: multiply and add, once forward and twice backward."""
+        return 6 * sum(math.prod(shape) for shape in self.products())
+
+    def step_flops(self) -> int:
+        """Model FLOPs of a step: weight products, and the two products of attention in every block."""
+        return self.product_flops() + 12 * self.tokens * self.training.length * self.model.width * self.model.layers
 
 
-def attnscale_work(settings: TrainSettings, vocabulary_size: int, batches: FixedBatches, precision: str) -> Work:
-    """STEPS steps of our own loop at each call."""
-    run = train._Run(settings, "cpu", precision, vocabulary_size)
-    size = STEPS * counts.tokens_per_step(settings.training)
-
-    def work() -> None:
-        train._make_deterministic(settings.threads)
-        more = settings.training.model_copy(update={"tokens": size * (run.step // STEPS + 1)})
-        run.settings = settings.model_copy(update={"training": more})
+def attnscale_work(case: Case, precision: str) -> Iterator[None]:
+    """STEPS steps of our own loop in each turn."""
+    run = train._Run(case.settings, "cpu", precision, case.vocabulary_size)
+    while True:
+        train._make_deterministic(case.threads)
+        more = case.training.model_copy(update={"tokens": (run.step + STEPS) * case.tokens})
+        run.settings = case.settings.model_copy(update={"training": more})
         with contextlib.redirect_stderr(io.StringIO()):
-            train._loop(run, batches, Path("unused"), train._Interruption(stop_with_parent=False))
-
-    return work
-
-
-def huggingface_work(settings: TrainSettings, vocabulary_size: int, batches: FixedBatches, precision: str) -> Work:
-    """STEPS steps of the peer at each call. Raises ImportError without transformers."""
-    from transformers import RoFormerConfig, RoFormerForMaskedLM
-
-    model, training = settings.model, settings.training
-    config = RoFormerConfig(
-        vocab_size=vocabulary_size,
-        hidden_size=model.width,
-        num_hidden_layers=model.layers,
-        num_attention_heads=model.heads,
-        intermediate_size=model.feed_forward,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    peer = RoFormerForMaskedLM(config).train()
-    optimizer = torch.optim.AdamW(peer.parameters(), lr=training.learning_rate, fused=True)
-    data = []
-    for batch in batches.all:
-        labels_T = torch.full((batch.inputs_BN.size,), -100)
-        labels_T[torch.from_numpy(batch.selected_S)] = torch.from_numpy(batch.targets_S)
-        data.append((torch.from_numpy(batch.inputs_BN), labels_T.view(batch.inputs_BN.shape)))
-
-    def work() -> None:
+            train._loop(run, case, Path("unused"), train._Interruption(stop_with_parent=False))
         torch.use_deterministic_algorithms(False)
+        yield
+
+
+def huggingface_work(case: Case, precision: str) -> Iterator[None]:
+    """STEPS steps of the peer in each turn."""
+    config = transformers.RoFormerConfig(
+        vocab_size=case.vocabulary_size, hidden_size=case.model.width, intermediate_size=case.model.feed_forward,
+        num_hidden_layers=case.model.layers, num_attention_heads=case.model.heads,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    peer = transformers.RoFormerForMaskedLM(config).train()
+    optimizer = torch.optim.AdamW(peer.parameters(), lr=case.training.learning_rate, fused=True)
+    data = []
+    for batch in case.batches:
+        labels_BN = np.full_like(batch.inputs_BN, -100)
+        labels_BN.reshape(-1)[batch.selected_S] = batch.targets_S
+        data.append((torch.from_numpy(batch.inputs_BN), torch.from_numpy(labels_BN)))
+    while True:
         for inputs_BN, labels_BN in data:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
                 loss = peer(input_ids=inputs_BN, labels=labels_BN).loss
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(peer.parameters(), training.clip_norm)
+            torch.nn.utils.clip_grad_norm_(peer.parameters(), case.training.clip_norm)
             optimizer.step()
             optimizer.zero_grad()
+        yield
 
-    return work
 
-
-def matrix_work(shapes: list[tuple[int, int, int]], precision: str) -> Work:
-    """The products of STEPS training steps at each call: all forward, then all backward, as autograd writes them."""
+def matrix_work(case: Case, precision: str) -> Iterator[None]:
+    """The weight products of STEPS steps in each turn: forward in order, then back as autograd computes them."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    operands = {
-        (m, k, n): tuple(torch.randn(*size, dtype=dtype) for size in ((m, k), (n, k), (m, n)))
-        for m, k, n in sorted(set(shapes))
-    }
-
-    def work() -> None:
+    shapes = case.products()
+    operands = {s: [torch.randn(s[i], s[j], dtype=dtype) for i, j in ((0, 1), (2, 1), (0, 2))] for s in set(shapes)}
+    while True:
         for _ in range(STEPS):
             for shape in shapes:
-                functional.linear(operands[shape][0], operands[shape][1])
+                functional.linear(*operands[shape][:2])
             for shape in reversed(shapes):
                 inputs, weight, gradient = operands[shape]
                 torch.mm(gradient, weight)
                 torch.mm(gradient.t(), inputs)
-
-    return work
-
-
-def seconds_of(works: Mapping[str, Work], repeats: int) -> dict[str, list[float]]:
-    """Seconds of every call, in turns (A B C A B C …), so that a slow moment of the machine meets all of them."""
-    for work in works.values():
-        work()  # first calls allocate memory and choose kernels
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            start = time.perf_counter()
-            work()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
+        yield
 
 
-def rates_of(
-    preset: str, repeats: int, threads: int, precisions: list[str]
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Tokens per second, and FLOPs per second, of every measure in every repeat."""
-    settings, vocabulary_size = settings_for(preset, threads)
-    torch.set_num_threads(threads)
-    batches = FixedBatches(settings.training, vocabulary_size)
-    shapes = products(settings.model, settings.training, vocabulary_size)
-    works: dict[str, Work] = {}
+def measure(case: Case, precisions: list[str], repeats: int) -> pd.DataFrame:
+    """Rates per measure and repeat. Turns go A B C A B C …, so that a slow moment of the machine meets all alike."""
+    torch.set_num_threads(case.threads)
+    works = {}
     for precision in precisions:
-        works[f"attnscale_{precision}"] = attnscale_work(settings, vocabulary_size, batches, precision)
-        with contextlib.suppress(ImportError):
-            works[f"huggingface_{precision}"] = huggingface_work(settings, vocabulary_size, batches, precision)
-        works[f"matrix_{precision}"] = matrix_work(shapes, precision)
-    tokens = STEPS * counts.tokens_per_step(settings.training)
-    flops = {"attnscale": step_flops(settings.model, settings.training, vocabulary_size), "matrix": weight_flops(shapes)}
-    tokens_per_second, flops_per_second = {}, {}
-    for name, seconds in seconds_of(works, repeats).items():
-        kind = name.split("_")[0]
-        if kind != "matrix":
-            tokens_per_second[name] = [tokens / value for value in seconds]
-        if kind in flops:
-            flops_per_second[name] = [STEPS * flops[kind] / value for value in seconds]
-    return tokens_per_second, flops_per_second
+        works[f"attnscale_{precision}"] = attnscale_work(case, precision), case.tokens, case.step_flops()
+        if transformers:
+            works[f"huggingface_{precision}"] = huggingface_work(case, precision), case.tokens, math.nan
+        works[f"matrix_products_{precision}"] = matrix_work(case, precision), math.nan, case.product_flops()
+    rows = []
+    for repeat in range(repeats + 1):
+        for name, (work, tokens, flops) in works.items():
+            start = time.perf_counter()
+            next(work)
+            rate = STEPS / (time.perf_counter() - start)
+            rows.append((name, repeat, round(tokens * rate, 1), round(flops * rate, 0)))
+    frame = pd.DataFrame(rows, columns=["measure", "repeat", "tokens_per_second", "flops"])
+    return frame[frame["repeat"] > 0]  # in turn 0 memory is allocated and kernels are chosen
 
 
-def ratios(top: list[float], bottom: list[float]) -> list[float]:
-    """Quotients turn by turn: what was measured at about the same time is compared."""
-    return [one / other for one, other in zip(top, bottom, strict=True)]
+def ratios(frame: pd.DataFrame, precisions: list[str]) -> pd.DataFrame:
+    """The ratios of each repeat, one column per measure of summary.csv."""
+    rates = frame.pivot(index="repeat", columns="measure")
+    speed, flops, table = rates["tokens_per_second"], rates["flops"], pd.DataFrame(index=rates.index)
+    for precision in precisions if transformers else []:
+        table[f"train_vs_hf_{precision}"] = speed[f"attnscale_{precision}"] / speed[f"huggingface_{precision}"]
+    last = precisions[-1]  # the one that training takes on this machine
+    table["train_matrix_rate_fraction"] = flops[f"attnscale_{last}"] / flops[f"matrix_products_{last}"]
+    return table
+
+
+def show(frame: pd.DataFrame, quotients: pd.DataFrame) -> None:
+    """Print medians with the least and the greatest."""
+    rates = frame.assign(flops=frame["flops"] / 1e9).pivot(index="repeat", columns="measure").dropna(axis=1)
+    units = {"tokens_per_second": "tokens/s", "flops": "GFLOP/s"}
+    rows = [(name, units[key], values, ",.0f") for (key, name), values in rates.items()]
+    table = Table("measure", "unit", *(Column(how, justify="right") for how in ("median", "min", "max")))
+    for name, unit, values, style in [*rows, *((name, "ratio", values, ".2f") for name, values in quotients.items())]:
+        table.add_row(name, unit, *(format(values.agg(how), style) for how in ("median", "min", "max")))
+    Console().print(table)
+
+
+def main(
+    preset: Annotated[Preset, typer.Option(help="Size of the model.")] = Preset.compact,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns; the medians are over these.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = ComputeConfig().threads,
+    output: Annotated[Path, typer.Option(help="Folder for repeats.csv and summary.csv.")] = Path("results/bench"),
+) -> None:
+    """Measure the speed of training steps beside a peer and beside plain matrix products."""
+    machine = describe(Path("envs/run.lock"), "cpu", "auto", threads)
+    precisions = ["fp32", "bf16"] if machine["cpu_bf16"] else ["fp32"]
+    case = Case(preset, threads)
+    print(f"{machine['cpu']} ({machine['cpu_capability']}), {threads} threads, {' and '.join(precisions)}")
+    print(f"Python {machine['python']}, torch {torch.__version__},", end=" ")
+    print(f"transformers {transformers.__version__}" if transformers else "no transformers (extra `bench`): no peer")
+    print(f"preset {preset}, {case.step_flops() / 1e9:.1f} GFLOP a step of {case.tokens} tokens, medians of {repeats}")
+    if precisions == ["fp32"]:
+        print("bf16 is not native on this CPU and was left out")
+    try:
+        output.mkdir(parents=True, exist_ok=True)  # before the minutes, not after
+        frame = measure(case, precisions, repeats)
+        quotients = ratios(frame, precisions)
+        show(frame, quotients)
+        write_text(output / "repeats.csv", frame.to_csv(index=False, lineterminator="\n"))
+        summary = quotients.median().round(4).rename("value").rename_axis("measure")
+        write_text(output / "summary.csv", summary.to_csv(lineterminator="\n"))
+    except OSError as error:
+        sys.exit(f"error: {sentence_for_os_error(error)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -31,11 +31,14 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file system refused.
     """
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is a folder, device or pipe; choose another name for the file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.part")
     try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         # mkstemp makes private files; results are for everyone the user's umask allows.
         umask = os.umask(0)
@@ -45,6 +48,11 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.replace(temporary, path)
         _sync_folder(path.parent)
+    except OSError as error:
+        # A failed write knows no name, and a failed rename the temporary one; the user knows `path`.
+        if error.filename is None or Path(os.fsdecode(error.filename)).suffix == ".part":
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

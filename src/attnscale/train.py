@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from attnscale import counts
 from attnscale.attention import make_variant, source_file
+from attnscale.code_files import module_files
 from attnscale.config import TrainingConfig, TrainSettings
 from attnscale.environment import read_environment
 from attnscale.errors import UserError
@@ -34,7 +35,6 @@ from attnscale.files import sha256_of, write_bytes, write_json, write_text
 from attnscale.model import Encoder
 from attnscale.progress import Reporter, log
 from attnscale.rng import Stream
-from attnscale.sources import module_files
 from attnscale.tokens.batches import TrainingBatches
 from attnscale.tokens.load import load_training_tokens, load_vocabulary
 

@@ -32,9 +32,7 @@ def tokens_dir(tmp_path_factory) -> Path:
     tokens = root / "tokens"
     settings = TokensSettings(tokens=TokensConfig(vocabulary_size=300), training_length=LENGTH)
     build_tokens(settings, root, tokens)
-    build_evaluation_set(
-        EvaluationSetSettings(lengths=(16, 32, 64), mask_rate=0.15, max_blocks=None), tokens, tokens
-    )
+    build_evaluation_set(EvaluationSetSettings(lengths=(16, 32, 64), mask_rate=0.15, max_blocks=None), tokens, tokens)
     return tokens
 
 

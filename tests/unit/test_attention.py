@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from attnscale import attention
 from attnscale.attention import Context, make_variant, register, registered, source_file
 from attnscale.attention.base import describe
 from attnscale.errors import UserError
@@ -75,7 +76,9 @@ class TestEveryVariant:
                         for key in range(real)
                     ]
                     if (bias := variant.bias(context)) is not None:
-                        scores = [s + bias.expand(2, 2, 20, 20)[row, head, query, j].item() for j, s in enumerate(scores)]
+                        scores = [
+                            s + bias.expand(2, 2, 20, 20)[row, head, query, j].item() for j, s in enumerate(scores)
+                        ]
                     top = max(scores)
                     weights = [math.exp(score - top) for score in scores]
                     expected = sum(w * v[row, head, key].double() for key, w in enumerate(weights)) / sum(weights)
@@ -119,7 +122,8 @@ def test_a_name_cannot_be_taken_twice(tmp_path):
         register("attention_o")(Impostor)
 
 
-def test_a_users_own_file_can_hold_a_variant(tmp_path):
+def test_a_users_own_file_can_hold_a_variant(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
     path = tmp_path / "my attention ñ.py"
     path.write_text(
         "import dataclasses, torch\n"

@@ -15,7 +15,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from attnscale import counts, train as module
+from attnscale import counts
+from attnscale import train as module
 from attnscale.errors import UserError
 from attnscale.files import write_json
 from attnscale.tokens.batches import TrainingBatches
@@ -74,7 +75,11 @@ def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
     assert without_speed(history(tmp_path / "parts")) == without_speed(history(tmp_path / "whole"))
     record = json.loads((tmp_path / "parts" / "run.json").read_text())
     assert record["resumed_from_steps"] == [step + 1 for step in stops]
-    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["history.csv", "model.safetensors", "run.json"]
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == [
+        "history.csv",
+        "model.safetensors",
+        "run.json",
+    ]
 
 
 def test_the_checkpoint_after_a_kill_is_enough(tokens_dir, environment, tmp_path, monkeypatch):
@@ -98,9 +103,7 @@ def test_the_checkpoint_after_a_kill_is_enough(tokens_dir, environment, tmp_path
 
 
 @pytest.mark.parametrize("change", ["settings", "data", "environment", "damage"])
-def test_a_checkpoint_that_does_not_fit_is_not_used(
-    tokens_dir, environment, tmp_path, monkeypatch, capsys, change
-):
+def test_a_checkpoint_that_does_not_fit_is_not_used(tokens_dir, environment, tmp_path, monkeypatch, capsys, change):
     with monkeypatch.context() as patch:
         stop_at(patch, 5)
         with pytest.raises(UserError, match="stopped"):
@@ -214,7 +217,7 @@ def test_a_full_disk_leaves_nothing_half_written(tokens_dir, environment, tmp_pa
     fsync = os.fsync
 
     def full(descriptor):
-        if f"/.{victim}." in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if f"/.{victim}." in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), victim)
         fsync(descriptor)
 

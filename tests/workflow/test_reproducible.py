@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,7 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as stream:
-        return stream.read().rpartition(")")[2].split()[0] != "Z"
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
 def test_one_core_and_a_folder_with_blank_and_umlaut_give_the_same_manifest(finished, tmp_path):
@@ -38,11 +38,13 @@ def test_one_core_and_a_folder_with_blank_and_umlaut_give_the_same_manifest(fini
 
 def test_the_manifest_covers_every_result_but_those_with_wall_clock_numbers(finished):
     covered = {line.partition("  ")[2] for line in finished.manifest().splitlines()}
-    present = {
-        path.relative_to(finished.results).as_posix() for path in finished.results.rglob("*") if path.is_file()
-    }
+    present = {path.relative_to(finished.results).as_posix() for path in finished.results.rglob("*") if path.is_file()}
     outside = {name for name in present - covered if not name.startswith(("logs/", "benchmarks/"))}
-    runs = {f"runs/{arm}/seed0/{name}" for arm in ("attention_o", "attention_e", "acl2022") for name in ("history.csv", "run.json")}
+    runs = {
+        f"runs/{arm}/seed0/{name}"
+        for arm in ("attention_o", "attention_e", "acl2022")
+        for name in ("history.csv", "run.json")
+    }
     assert outside == runs | {"environment.json", "manifest.sha256", "report/durations.html", "report/durations.md"}
 
 
@@ -76,7 +78,10 @@ def test_killing_training_and_snakemake_and_recovering_gives_the_same_manifest(f
     assert not checkpoint.exists()
     assert '"resumed_from_steps": []' not in (run / "run.json").read_text()
     ours, theirs = (
-        [line.rpartition(",")[0] for line in (p.results / "runs/attention_e/seed0/history.csv").read_text().splitlines()]
+        [
+            line.rpartition(",")[0]
+            for line in (p.results / "runs/attention_e/seed0/history.csv").read_text().splitlines()
+        ]
         for p in (copied, finished)
     )
     assert ours == theirs

@@ -17,7 +17,7 @@ from attnscale.manifest import (
     TOKENS_FILES,
     deterministic_files,
 )
-from attnscale.sources import PACKAGE, module_files
+from attnscale.code_files import PACKAGE, module_files
 from attnscale.yaml_files import read_yaml
 
 # A configuration file given by the user stands alone: merging it into the default would leave the

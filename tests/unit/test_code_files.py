@@ -1,15 +1,16 @@
 """Which files a stage is made of: all that can change its output, and nothing else."""
 
+import ast
 import textwrap
 
 import pytest
 
-from attnscale import sources
-from attnscale.sources import NOT_TRACKED, PACKAGE, module_files
+from attnscale import code_files
+from attnscale.code_files import NOT_TRACKED, PACKAGE, module_files
 
 
 def names(*modules: str) -> set[str]:
-    return {path.relative_to(sources.PACKAGE).as_posix() for path in module_files(*modules)}
+    return {path.relative_to(code_files.PACKAGE).as_posix() for path in module_files(*modules)}
 
 
 def test_training_is_made_of_model_random_numbers_attention_base_and_batches():
@@ -58,7 +59,7 @@ def test_what_is_not_tracked_exists():
 def package(tmp_path, monkeypatch):
     """A small package in place of the real one; returns a function that writes a module of it."""
     root = tmp_path / "attnscale"
-    monkeypatch.setattr(sources, "PACKAGE", root)
+    monkeypatch.setattr(code_files, "PACKAGE", root)
 
     def write(name: str, text: str = "") -> None:
         path = root / name
@@ -99,17 +100,14 @@ def test_a_new_import_is_picked_up_however_it_is_written(package, line, wanted):
     assert names("attnscale.stage") == {"stage.py"} | wanted
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("from . import other", {"other.py"}),
-        ("from .other import name", {"other.py"}),
-        ("from .deep import leaf", {"deep/leaf.py", "deep/__init__.py"}),
-    ],
-)
-def test_a_relative_import_is_picked_up_too(package, line, wanted):
-    package("stage.py", line + "\n")
-    assert names("attnscale.stage") == {"stage.py"} | wanted
+def test_the_package_has_no_relative_imports_which_would_not_be_seen():
+    relative = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert relative == [], "write `from attnscale…`; attnscale.code_files reads absolute imports only"
 
 
 def test_imports_are_followed_through_modules_and_circles(package):
