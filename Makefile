@@ -31,7 +31,7 @@ bench: test-env ## measure speed
 	"$(BIN)/python" benchmarks/training.py
 
 report: env ## write the report of a finished run of CONFIG again, without training
-	"$(BIN)/snakemake" all --cores 1 --allowed-rules all report manifest --forcerun report --configfile "$(CONFIG)"
+	"$(BIN)/snakemake" all --cores 1 --allowed-rules all render manifest --forcerun render --configfile "$(CONFIG)"
 
 clean: env ## remove what a run of CONFIG made; says what
 	"$(BIN)/attnscale" clean --configfile "$(CONFIG)"

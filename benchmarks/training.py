@@ -1,16 +1,14 @@
 """How fast training is: against Hugging Face's RoFormer, and against this machine's rate of plain matrix products.
 
-In one process and by turns, on the CPU: (a) the loop of `attnscale.train`, (b) `transformers.RoFormerForMaskedLM` of
-the same sizes, vocabulary and batches, (c) the weight products of (a) alone. A step is forward, loss on the masked
-tokens, backward, clipping and AdamW. The peer computes what its users get from `Trainer`: labels of -100 where nothing
-is predicted, clipping, fused AdamW. What would only slow it down is left out: dropout is 0 as in ours, determinism is
-not demanded, and its batches are tensors before the clock starts.
+By turns, on the CPU: (a) the loop of `attnscale.train`, (b) `transformers.RoFormerForMaskedLM` of the same sizes,
+vocabulary and batches, (c) the weight products of (a) alone. A step is forward, loss on the masked tokens, backward,
+clipping, AdamW. The peer computes what its users get from `Trainer`: labels of -100 where nothing is predicted, fused
+AdamW, clipping. What would only slow it down is left out: dropout (ours has none), deterministic mode, making batches.
 """
 
 import contextlib
 import io
 import math
-import sys
 import time
 from collections.abc import Iterator
 from enum import StrEnum
@@ -23,7 +21,6 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Column, Table
-from torch.nn import functional
 
 from attnscale import counts, train
 from attnscale.config import PRESETS, ComputeConfig, TokensConfig, TrainSettings
@@ -55,18 +52,17 @@ class Case:
         self.tokens = counts.tokens_per_step(self.training)
         self.vocabulary_size = 1024 if smoke else TokensConfig().vocabulary_size
         vocabulary = Vocabulary(self.vocabulary_size)
-        ids = vocabulary.special_count + Stream("benchmark ids", 0).integers(100_000, vocabulary.ordinary_count)
+        ids = vocabulary.special_count + Stream("benchmark ids").integers(100_000, vocabulary.ordinary_count)
         source = TrainingBatches(ids, np.array([0, len(ids)]), vocabulary, self.training, seed=0)
         self.batches = [source.batch(step) for step in range(STEPS)]
 
-    def batch(self, step: int) -> Batch:
-        """The batch of a step, as `TrainingBatches.batch` gives it to the training loop."""
+    def batch(self, step: int) -> Batch:  # what the training loop asks of its `TrainingBatches`
         return self.batches[step % STEPS]
 
     def products(self) -> list[tuple[int, int, int]]:
         """Products with weights of one forward pass, (rows, in, out); the masked alone pass the last block's end."""
-        tokens, masked = self.tokens, counts.masked_per_step(self.training)
-        w, f, shapes = self.model.width, self.model.feed_forward, []
+        tokens, masked, shapes = self.tokens, counts.masked_per_step(self.training), []
+        w, f = self.model.width, self.model.feed_forward
         for rows in [tokens] * (self.model.layers - 1) + [masked]:
             shapes += [(tokens, w, 3 * w), (rows, w, w), (rows, w, f), (rows, f, w)]
         return [*shapes, (masked, w, self.vocabulary_size)]
@@ -95,10 +91,10 @@ def attnscale_work(case: Case, precision: str) -> Iterator[None]:
 
 def huggingface_work(case: Case, precision: str) -> Iterator[None]:
     """STEPS steps of the peer in each turn."""
+    model, off = case.model, {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = transformers.RoFormerConfig(
-        vocab_size=case.vocabulary_size, hidden_size=case.model.width, intermediate_size=case.model.feed_forward,
-        num_hidden_layers=case.model.layers, num_attention_heads=case.model.heads,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        vocab_size=case.vocabulary_size, hidden_size=model.width, intermediate_size=model.feed_forward,
+        num_hidden_layers=model.layers, num_attention_heads=model.heads, **off,
     )  # fmt: skip
     peer = transformers.RoFormerForMaskedLM(config).train()
     optimizer = torch.optim.AdamW(peer.parameters(), lr=case.training.learning_rate, fused=True)
@@ -121,14 +117,12 @@ def huggingface_work(case: Case, precision: str) -> Iterator[None]:
 def matrix_work(case: Case, precision: str) -> Iterator[None]:
     """The weight products of STEPS steps in each turn: forward in order, then back as autograd computes them."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    shapes = case.products()
-    operands = {s: [torch.randn(s[i], s[j], dtype=dtype) for i, j in ((0, 1), (2, 1), (0, 2))] for s in set(shapes)}
+    tensors = [[torch.randn(s[i], s[j], dtype=dtype) for i, j in ((0, 1), (2, 1), (0, 2))] for s in case.products()]
     while True:
         for _ in range(STEPS):
-            for shape in shapes:
-                functional.linear(*operands[shape][:2])
-            for shape in reversed(shapes):
-                inputs, weight, gradient = operands[shape]
+            for inputs, weight, _ in tensors:
+                torch.nn.functional.linear(inputs, weight)
+            for inputs, weight, gradient in reversed(tensors):
                 torch.mm(gradient, weight)
                 torch.mm(gradient.t(), inputs)
         yield
@@ -137,42 +131,40 @@ def matrix_work(case: Case, precision: str) -> Iterator[None]:
 def measure(case: Case, precisions: list[str], repeats: int) -> pd.DataFrame:
     """Rates per measure and repeat. Turns go A B C A B C …, so that a slow moment of the machine meets all alike."""
     torch.set_num_threads(case.threads)
-    works = {}
+    works, rows = {}, []
     for precision in precisions:
         works[f"attnscale_{precision}"] = attnscale_work(case, precision), case.tokens, case.step_flops()
         if transformers:
             works[f"huggingface_{precision}"] = huggingface_work(case, precision), case.tokens, math.nan
         works[f"matrix_products_{precision}"] = matrix_work(case, precision), math.nan, case.product_flops()
-    rows = []
-    for repeat in range(repeats + 1):
+    for repeat in range(repeats + 1):  # turn 0 allocates memory and chooses kernels; it is not kept
         for name, (work, tokens, flops) in works.items():
             start = time.perf_counter()
             next(work)
             rate = STEPS / (time.perf_counter() - start)
             rows.append((name, repeat, round(tokens * rate, 1), round(flops * rate, 0)))
-    frame = pd.DataFrame(rows, columns=["measure", "repeat", "tokens_per_second", "flops"])
-    return frame[frame["repeat"] > 0]  # in turn 0 memory is allocated and kernels are chosen
+    return pd.DataFrame(rows, columns=["measure", "repeat", "tokens_per_second", "flops"]).query("repeat > 0")
 
 
 def ratios(frame: pd.DataFrame, precisions: list[str]) -> pd.DataFrame:
-    """The ratios of each repeat, one column per measure of summary.csv."""
+    """Ratios of each repeat, a column per measure of summary.csv; the fraction in the precision training uses here."""
     rates = frame.pivot(index="repeat", columns="measure")
-    speed, flops, table = rates["tokens_per_second"], rates["flops"], pd.DataFrame(index=rates.index)
+    table, speed, flops = pd.DataFrame(index=rates.index), rates["tokens_per_second"], rates["flops"]
     for precision in precisions if transformers else []:
         table[f"train_vs_hf_{precision}"] = speed[f"attnscale_{precision}"] / speed[f"huggingface_{precision}"]
-    last = precisions[-1]  # the one that training takes on this machine
+    last = precisions[-1]
     table["train_matrix_rate_fraction"] = flops[f"attnscale_{last}"] / flops[f"matrix_products_{last}"]
     return table
 
 
 def show(frame: pd.DataFrame, quotients: pd.DataFrame) -> None:
     """Print medians with the least and the greatest."""
-    rates = frame.assign(flops=frame["flops"] / 1e9).pivot(index="repeat", columns="measure").dropna(axis=1)
-    units = {"tokens_per_second": "tokens/s", "flops": "GFLOP/s"}
-    rows = [(name, units[key], values, ",.0f") for (key, name), values in rates.items()]
+    units = {"tokens_per_second": "tokens/s", "flops": "FLOP/s"}
+    rates = frame.rename(columns=units).pivot(index="repeat", columns="measure").dropna(axis=1)
+    styles = {"tokens/s": ",.0f", "FLOP/s": ".3g", "ratio": ".2f"}
     table = Table("measure", "unit", *(Column(how, justify="right") for how in ("median", "min", "max")))
-    for name, unit, values, style in [*rows, *((name, "ratio", values, ".2f") for name, values in quotients.items())]:
-        table.add_row(name, unit, *(format(values.agg(how), style) for how in ("median", "min", "max")))
+    for (unit, name), values in pd.concat([rates, pd.concat({"ratio": quotients}, axis=1)], axis=1).items():
+        table.add_row(name, unit, *(format(values.agg(how), styles[unit]) for how in ("median", "min", "max")))
     Console().print(table)
 
 
@@ -186,9 +178,9 @@ def main(
     machine = describe(Path("envs/run.lock"), "cpu", "auto", threads)
     precisions = ["fp32", "bf16"] if machine["cpu_bf16"] else ["fp32"]
     case = Case(preset, threads)
+    peer = f"transformers {transformers.__version__}" if transformers else "no transformers (extra `bench`): no peer"
     print(f"{machine['cpu']} ({machine['cpu_capability']}), {threads} threads, {' and '.join(precisions)}")
-    print(f"Python {machine['python']}, torch {torch.__version__},", end=" ")
-    print(f"transformers {transformers.__version__}" if transformers else "no transformers (extra `bench`): no peer")
+    print(f"Python {machine['python']}, torch {torch.__version__}, {peer}")
     print(f"preset {preset}, {case.step_flops() / 1e9:.1f} GFLOP a step of {case.tokens} tokens, medians of {repeats}")
     if precisions == ["fp32"]:
         print("bf16 is not native on this CPU and was left out")
@@ -198,10 +190,10 @@ def main(
         quotients = ratios(frame, precisions)
         show(frame, quotients)
         write_text(output / "repeats.csv", frame.to_csv(index=False, lineterminator="\n"))
-        summary = quotients.median().round(4).rename("value").rename_axis("measure")
-        write_text(output / "summary.csv", summary.to_csv(lineterminator="\n"))
+        summary = quotients.median().round(4).rename_axis("measure").to_csv(header=["value"], lineterminator="\n")
+        write_text(output / "summary.csv", summary)
     except OSError as error:
-        sys.exit(f"error: {sentence_for_os_error(error)}")
+        raise SystemExit(f"error: {sentence_for_os_error(error)}") from None
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ All checks run whatever the ones before them said; the exit status is 0 only if 
 the output ends with its summary; when another check failed, one more line names it. Further arguments go to pytest.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+# snakefmt and the workflow tests call other tools by name.
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
 CHECKS = [
     ["ruff", "check", "."],
     ["ruff", "format", "--check", "."],
@@ -22,7 +25,7 @@ CHECKS = [
 def passes(command: list[str]) -> bool:
     """Run one tool of the environment with its output shown; whether it is content."""
     print(f"== {' '.join(command)}", flush=True)
-    return subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT).returncode == 0
+    return subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, env=ENVIRONMENT).returncode == 0
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ class Project:
         table = text.partition("Job stats:")[2].partition("\n\n")[0]
         jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, flags=re.MULTILINE)}
         assert jobs, text
-        return {name: count for name, count in jobs.items() if name not in ("all", "total")}
+        return {name: count for name, count in jobs.items() if name not in ("all", "report", "total")}
 
     def edit(self, path: str, old: str, new: str) -> None:
         file = self.root / path

@@ -1,4 +1,4 @@
-rule report:
+rule render:
     input:
         package_files("attnscale.report"),
         templates=report_templates(),
