@@ -179,11 +179,10 @@ def main(
     precisions = ["fp32", "bf16"] if machine["cpu_bf16"] else ["fp32"]
     case = Case(preset, threads)
     peer = f"transformers {transformers.__version__}" if transformers else "no transformers (extra `bench`): no peer"
-    print(f"{machine['cpu']} ({machine['cpu_capability']}), {threads} threads, {' and '.join(precisions)}")
+    kinds = "fp32 and bf16" if machine["cpu_bf16"] else "fp32; bf16 is not native on this CPU and was left out"
+    print(f"{machine['cpu']} ({machine['cpu_capability']}), {threads} threads, {kinds}")
     print(f"Python {machine['python']}, torch {torch.__version__}, {peer}")
     print(f"preset {preset}, {case.step_flops() / 1e9:.1f} GFLOP a step of {case.tokens} tokens, medians of {repeats}")
-    if precisions == ["fp32"]:
-        print("bf16 is not native on this CPU and was left out")
     try:
         output.mkdir(parents=True, exist_ok=True)  # before the minutes, not after
         frame = measure(case, precisions, repeats)

@@ -79,6 +79,9 @@ class TestEveryVariant:
                         scores = [
                             s + bias.expand(2, 2, 20, 20)[row, head, query, j].item() for j, s in enumerate(scores)
                         ]
+                    if (mask := variant.mask(context)) is not None:
+                        seen = mask.expand(2, 2, 20, 20)[row, head, query].tolist()
+                        scores = [s if sees else -math.inf for s, sees in zip(scores, seen, strict=False)]
                     top = max(scores)
                     weights = [math.exp(score - top) for score in scores]
                     expected = sum(w * v[row, head, key].double() for key, w in enumerate(weights)) / sum(weights)

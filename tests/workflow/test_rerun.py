@@ -114,3 +114,19 @@ def test_the_report_of_a_finished_run_is_made_again_without_training(copied):
     assert copied.due(*forced) == {"render": 1, "manifest": 1}
     copied.snakemake(*forced, "--cores", "1")
     assert copied.manifest() == before
+
+
+def test_a_change_in_the_users_own_text_makes_the_corpus_due(copied):
+    texts = copied.root / "texts"
+    texts.mkdir()
+    for number in range(2):
+        (texts / f"{number}.txt").write_text(f"text {number} " * 5000, encoding="utf-8")
+    copied.edit("config/smoke.yaml", "name: smoke", "name: own")
+    copied.edit(
+        "config/smoke.yaml", "{max_documents: 20}",
+        "{sources: [{kind: files, name: own, paths: texts/*.txt, licence: mine}]}",
+    )  # fmt: skip
+    copied.snakemake("results/own/corpus/manifest.json", "--cores", "1")
+    assert "corpus" not in copied.due()
+    (texts / "1.txt").write_text("another text " * 5000, encoding="utf-8")
+    assert copied.due()["corpus"] == 1

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from glob import glob
 from pathlib import Path
 
 from attnscale.attention import source_file
@@ -51,6 +52,16 @@ wildcard_constraints:
 def package_files(*modules):
     """Package files that modules are made of; as inputs, an edit reruns just the stages that use them."""
     return [os.path.relpath(path) for path in module_files(*modules)]
+
+
+def corpus_files():
+    """The user's own text files, so that a change in one of them is noticed."""
+    patterns = [
+        source.paths for source in CONFIG.corpus.sources if source.kind == "files"
+    ]
+    return sorted(
+        {path for pattern in patterns for path in glob(pattern, recursive=True)}
+    )
 
 
 def variant_file(arm):

@@ -1,6 +1,7 @@
 rule corpus:
     input:
         package_files("attnscale.corpus"),
+        files=corpus_files(),
         environment="results/{name}/environment.json",
     output:
         "results/{name}/corpus/manifest.json",
