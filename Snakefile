@@ -22,6 +22,10 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
 
 
+onsuccess:
+    print(f"Done. The report is in results/{CONFIG.name}/report/index.html")
+
+
 localrules:
     all,
     report,

@@ -3,13 +3,15 @@
 A block of the largest length is cut into windows of each shorter one, so every length predicts the same
 masked tokens and only the amount of context differs.
 
-Tensor names end in their shape: K blocks, W windows, N tokens of a window, S masked tokens.
+Tensor names end in their shape: K blocks, W windows, B windows of one batch, N tokens of a window, T = B*N,
+S masked tokens of the batch, V vocabulary.
 """
 
 import csv
 import io
 from pathlib import Path
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -29,8 +31,8 @@ COLUMNS = ("arm", "seed", "length", "block", "correct", "total")
 def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, environment: Path, output: Path) -> None:
     """Count right predictions and write one row per length and block.
 
-    Memory holds one batch of windows at a time and the logits of its masked tokens only, so it does not
-    grow with the number of blocks.
+    Beyond the stored blocks (five bytes a token) memory holds one batch of windows at a time, and the
+    logits of its masked tokens only, so it does not grow with the number of blocks.
 
     Args:
         settings: the arm, its attention and the lengths.
@@ -101,19 +103,22 @@ def count_correct(
     """
     blocks, longest = data.ids_KN.shape
     windows_per_block = longest // length
-    inputs_WN = torch.from_numpy(data.inputs_KN.astype("int64")).view(-1, length)
-    targets_WN = torch.from_numpy(data.ids_KN.astype("int64")).view(-1, length)
-    masked_WN = torch.from_numpy(data.masked_KN).view(-1, length)
+    inputs_WN, targets_WN, masked_WN = (
+        array_KN.reshape(-1, length) for array_KN in (data.inputs_KN, data.ids_KN, data.masked_KN)
+    )
     correct_K = torch.zeros(blocks, dtype=torch.int64)
     rows = max(1, batch_tokens // length)
     for first in range(0, len(inputs_WN), rows):
         window = slice(first, first + rows)
-        selected_S = masked_WN[window].flatten().nonzero().flatten()
+        # Converted batch by batch: the stored ids take two bytes each, torch's indices eight.
+        inputs_BN = torch.from_numpy(inputs_WN[window].astype(np.int64))
+        targets_T = torch.from_numpy(targets_WN[window].astype(np.int64).ravel())
+        selected_S = torch.from_numpy(masked_WN[window].ravel().nonzero()[0])
         if not len(selected_S):
             continue
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-            logits_SV = model(inputs_WN[window].to(device), selected_S.to(device))
-        hits_S: Tensor = logits_SV.argmax(dim=1).cpu() == targets_WN[window].flatten()[selected_S]
+            logits_SV = model(inputs_BN.to(device), selected_S.to(device))
+        hits_S: Tensor = logits_SV.argmax(dim=1).cpu() == targets_T[selected_S]
         block_S = (first + selected_S // length) // windows_per_block
         correct_K += torch.bincount(block_S[hits_S], minlength=blocks)
-    return correct_K.tolist(), masked_WN.view(blocks, -1).sum(dim=1).tolist()
+    return correct_K.tolist(), data.masked_KN.sum(axis=1).tolist()
