@@ -13,6 +13,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: all env test-env smoke test bench report clean lock help
 
 all: env ## run CONFIG: text in, report out
+	@"$(BIN)/attnscale" config --configfile "$(CONFIG)" >/dev/null
 	"$(BIN)/snakemake" --cores "$(CORES)" --configfile "$(CONFIG)"
 
 env: ## make .venv from the hashed locks, if it does not agree with them
@@ -31,7 +32,7 @@ bench: test-env ## measure speed
 	"$(BIN)/python" benchmarks/training.py
 
 report: env ## write the report of a finished run of CONFIG again, without training
-	"$(BIN)/snakemake" all --cores 1 --allowed-rules all render manifest --forcerun render --configfile "$(CONFIG)"
+	"$(BIN)/attnscale" report --configfile "$(CONFIG)"
 
 clean: env ## remove what a run of CONFIG made; says what
 	"$(BIN)/attnscale" clean --configfile "$(CONFIG)"

@@ -31,11 +31,15 @@ localrules:
     report,
 
 
+# Every file of a run, so that one that was deleted is made again.
 rule all:
     default_target: True
     input:
+        expand(
+            "results/{name}/{file}", name=CONFIG.name, file=deterministic_files(CONFIG)
+        ),
+        expand("results/{name}/{file}", name=CONFIG.name, file=other_files(CONFIG)),
         expand("results/{name}/manifest.sha256", name=CONFIG.name),
-        expand("results/{name}/report/index.html", name=CONFIG.name),
 
 
 # `snakemake report --cores 1` writes the report; what it needs is made first if it is missing.

@@ -22,7 +22,7 @@ def collect_accuracy(evaluations: Sequence[Path], output: Path) -> None:
     tables = []
     for path in evaluations:
         try:
-            tables.append(pd.read_csv(path))
+            tables.append(pd.read_csv(path, dtype={"arm": str}, keep_default_na=False))
         except FileNotFoundError:
             raise UserError(f"{path} is missing; run the evaluation first") from None
         except (ValueError, pd.errors.ParserError) as error:

@@ -1,5 +1,6 @@
 """The command line: one subcommand per stage, which is all that the Snakemake rules call."""
 
+import io
 import shutil
 import sys
 from pathlib import Path
@@ -138,13 +139,21 @@ def accuracy(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run, results/NAME.")],
+    run: Annotated[Path | None, typer.Argument(help="Folder of a finished run; default: that of --configfile.")] = None,
+    configfile: Configfile = Path("config/default.yaml"),
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: report inside the run.")] = None,
 ) -> None:
     """Write the report of a finished run; trains nothing."""
+    from attnscale.manifest import refresh_manifest
     from attnscale.report import build_report
 
+    run = run or Path("results") / load_config(configfile).name
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"{run} is no finished run, it has no config.yaml; run the pipeline first or check the path")
     build_report(run, output or run / "report")
+    if output is None:
+        refresh_manifest(run, "report")
+        print(f"written: {run / 'report' / 'index.html'}")
 
 
 @app.command()
@@ -228,6 +237,8 @@ def docs(output: Annotated[Path, typer.Option(help="Markdown page to write.")]) 
 def clean(configfile: Configfile = Path("config/default.yaml")) -> None:
     """Remove everything that a configuration's run left; says what it removes."""
     run = Path("results") / load_config(configfile).name
+    if run.is_symlink() or run.is_file():
+        raise UserError(f"{run} is not the folder that a run makes but a link or file; remove it yourself")
     if not run.is_dir():
         print(f"nothing to remove: {run} does not exist")
         return
@@ -251,6 +262,10 @@ def resolved_yaml(config: Config) -> str:
 
 def main() -> None:
     """Run the command line; a problem the user can mend ends in one sentence and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that knows no · or ñ gets a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
     try:
         app()
     except UserError as error:
@@ -262,7 +277,10 @@ def main() -> None:
 
 
 def _fail(sentence: str) -> None:
-    print(f"error: {sentence}", file=sys.stderr)
+    try:
+        print(f"error: {sentence}", file=sys.stderr, flush=True)
+    except OSError:  # the log lies on the disk that is full
+        print(f"error: {sentence}", flush=True)
     raise SystemExit(1)
 
 

@@ -321,7 +321,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
         # Imported here: the registry needs torch's tensors, the other sections do not need the registry.
-        from attnscale.attention import make_variant
+        from attnscale.attention import make_variant, try_out
 
         for length in self.evaluation.lengths:
             if length % self.training.length:
@@ -332,7 +332,7 @@ class Config(Section):
         for name, arm in self.arms.items():
             try:
                 variant = make_variant(arm.attention.name, arm.attention.parameters, arm.attention.module)
-                variant.check(longest=self.evaluation.lengths[-1], training_length=self.training.length)
+                try_out(variant, longest=self.evaluation.lengths[-1], training_length=self.training.length)
             except UserError as error:
                 raise ValueError(f"arms.{name}.attention: {error}") from None
             if arm.weights_of is None:

@@ -1,6 +1,7 @@
 """A record of what the numbers were computed with, and the choice of device and precision."""
 
 import hashlib
+import os
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,10 @@ PACKAGES = (
     "tokenizers",
     "torch",
 )
+
+
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "bf16")
 
 
 def software(lock: Path) -> dict[str, Any]:
@@ -54,6 +59,9 @@ def describe(lock: Path, device: str, precision: str, threads: int) -> dict[str,
     """
     import torch
 
+    for given, known, key in ((device, DEVICES, "device"), (precision, PRECISIONS, "precision")):
+        if given not in ("auto", *known):
+            raise UserError(f"compute.{key} must be auto or one of {', '.join(known)}, not {given}")
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("compute.device is cuda, but torch finds no GPU here; set it to auto or cpu")
     if device == "auto":
@@ -83,7 +91,7 @@ def read_environment(path: Path) -> dict[str, Any]:
         UserError: the record is missing or damaged, or it says cuda and there is no GPU here.
     """
     record = read_json(path)
-    if not isinstance(record, dict) or not {"device", "precision", "threads"} <= record.keys():
+    if not isinstance(record, dict) or record.get("device") not in DEVICES or record.get("precision") not in PRECISIONS:
         raise UserError(f"{path} is no environment record; delete it and run the pipeline again")
     if record["device"] == "cuda":
         import torch
@@ -94,6 +102,30 @@ def read_environment(path: Path) -> dict[str, Any]:
                 "set compute.device to cpu"
             )
     return record
+
+
+def check_surroundings(run_dir: Path, project: str, cores: int | None) -> None:
+    """Refuse what Snakemake would meet with a traceback or not at all.
+
+    Args:
+        run_dir: folder of the run, `results/NAME`, which need not exist.
+        project: folder of the Snakefile.
+        cores: what --cores says, None in a dry run.
+
+    Raises:
+        UserError: no core to work with, a folder that cannot be written, or a name that Snakemake misreads.
+    """
+    if cores is not None and cores < 1:
+        raise UserError(f"--cores {cores} leaves no core to work with; give 1 or more")
+    if "{" in project or "}" in project:
+        raise UserError(f"the project's folder {project} has a brace in its name, which Snakemake misreads; rename it")
+    for folder in (run_dir, *run_dir.parents):
+        if folder.exists():
+            if not folder.is_dir():
+                raise UserError(f"{folder} is a file where a folder is needed; move it away")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise UserError(f"{folder} cannot be written; check its owner and mode, or work in another folder")
+            return
 
 
 def _cpu_lines(key: str) -> list[str]:

@@ -56,9 +56,12 @@ def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, enviro
     title = f"evaluate {settings.arm} seed {settings.seed}"
     with Reporter(title, len(settings.lengths), unit="length") as reporter:
         for done, length in enumerate(settings.lengths, start=1):
-            correct_K, total_K = count_correct(
-                model, data, length, settings.batch_tokens, device, bf16=record["precision"] == "bf16"
-            )
+            try:
+                correct_K, total_K = count_correct(
+                    model, data, length, settings.batch_tokens, device, bf16=record["precision"] == "bf16"
+                )
+            except UserError as error:
+                raise UserError(f"{settings.arm} seed {settings.seed}: {error}") from None
             for block, (correct, total) in enumerate(zip(correct_K, total_K, strict=True)):
                 writer.writerow((settings.arm, settings.seed, length, block, correct, total))
             reporter.update(done, f"{length} tokens: accuracy {sum(correct_K) / sum(total_K):.2%}")
@@ -100,6 +103,9 @@ def count_correct(
 
     Returns:
         Two lists with one whole number per block.
+
+    Raises:
+        UserError: logits are not finite; counting them as wrong would look like a finding.
     """
     blocks, longest = data.ids_KN.shape
     windows_per_block = longest // length
@@ -118,6 +124,8 @@ def count_correct(
             continue
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
             logits_SV = model(inputs_BN.to(device), selected_S.to(device))
+        if not logits_SV.isfinite().all():
+            raise UserError(f"its logits are not finite at {length} tokens; check the attention of this arm")
         hits_S: Tensor = logits_SV.argmax(dim=1).cpu() == targets_T[selected_S]
         block_S = (first + selected_S // length) // windows_per_block
         correct_K += torch.bincount(block_S[hits_S], minlength=blocks)

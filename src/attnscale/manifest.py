@@ -34,6 +34,17 @@ def deterministic_files(config: Config) -> list[str]:
     return sorted(files)
 
 
+def other_files(config: Config) -> list[str]:
+    """Files of a run that hold wall-clock numbers or tell of the machine, relative to its folder, sorted."""
+    records = [
+        f"runs/{arm}/seed{seed}/{name}"
+        for arm in config.trained_arms
+        for seed in config.seeds
+        for name in ("history.csv", "run.json")
+    ]
+    return sorted(["environment.json", "report/durations.html", "report/durations.md", *records])
+
+
 TOKENS_FILES = (
     "tokenizer.json",
     "train_ids.npy",
@@ -60,6 +71,28 @@ def write_manifest(run_dir: Path, files: Sequence[str]) -> None:
         raise UserError(f"{run_dir / missing[0]} is missing; finish the run before its manifest is written")
     lines = [f"{sha256_of(run_dir / name)}  {name}\n" for name in sorted(files)]
     write_text(run_dir / NAME, "".join(lines))
+
+
+def refresh_manifest(run_dir: Path, folder: str) -> None:
+    """Bring the manifest's lines of one folder up to date and leave the others as they are.
+
+    Args:
+        run_dir: folder of the run; without a manifest nothing happens.
+        folder: folder inside it whose files were written again, such as `report`.
+    """
+    path = run_dir / NAME
+    if not path.is_file():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    names = [line.rstrip("\n").partition("  ")[2] for line in lines]
+    inside = [name.startswith(f"{folder}/") and (run_dir / name).is_file() for name in names]
+    write_text(
+        path,
+        "".join(
+            f"{sha256_of(run_dir / name)}  {name}\n" if written else line
+            for line, name, written in zip(lines, names, inside, strict=True)
+        ),
+    )
 
 
 def verify(run_dir: Path) -> int:

@@ -133,7 +133,7 @@ class _Run:
         except Exception as error:  # torch raises many kinds for a damaged file
             log(f"the resume checkpoint of {self.title} is damaged ({type(error).__name__}); starting from step 0")
             return
-        if state["fingerprint"] != self.fingerprint:
+        if state.get("fingerprint") != self.fingerprint:
             log(f"settings, data, code or environment of {self.title} changed; starting from step 0")
             return
         self.model.load_state_dict(state["model"])
@@ -210,7 +210,7 @@ def _read(run: _Run, unread: list[Tensor]) -> None:
             what = "loss" if not math.isfinite(loss) else "gradient"
             raise UserError(
                 f"the {what} of {run.title} is not finite at step {step}; lower training.learning_rate or raise "
-                "training.warmup_fraction"
+                "training.warmup_fraction, or mend the attention if it is your own"
             )
         run.recent.append((loss, correct, norm, targets))
     unread.clear()

@@ -9,6 +9,7 @@ import torch
 from attnscale import attention
 from attnscale.attention import Context, make_variant, register, registered, source_file
 from attnscale.attention.base import describe
+from attnscale.config import parse_config
 from attnscale.errors import UserError
 
 FORMULAS = {
@@ -55,7 +56,7 @@ def test_attention_e_with_base_training_length_is_attention_o_in_training(length
     torch.testing.assert_close(switched.factor(context), make_variant("attention_o", {}).factor(context))
 
 
-def test_every_formula_that_is_registered_is_tested_here_or_says_its_own():
+def test_the_formulas_tested_here_are_those_of_registered_variants():
     assert set(FORMULAS) <= set(registered())
 
 
@@ -150,3 +151,50 @@ def test_a_users_own_file_can_hold_a_variant(tmp_path, monkeypatch):
     broken.write_text("1/0")
     with pytest.raises(UserError, match="does not import: ZeroDivisionError"):
         make_variant("other", {}, str(broken))
+
+
+BAD_VARIANTS = {
+    "return None": "factor of bad must return a tensor of shape (2,), not None",
+    "return torch.ones(3)": "factor of bad must return a tensor of shape (2,), not shape (3,)",
+    "return super().factor(context) * float('nan')": "factor of bad returns numbers that are not finite",
+    "return context.no_such_thing": "bad fails on a small example: AttributeError",
+    "raise KeyError('x')": "bad fails on a small example: KeyError",
+}
+
+
+@pytest.mark.parametrize("body", list(BAD_VARIANTS))
+def test_a_variant_that_cannot_work_is_refused_with_the_configuration(body, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import dataclasses, torch\n"
+        "from attnscale.attention import Attention, register\n"
+        "@register('bad')\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Bad(Attention):\n"
+        "    'Broken.'\n"
+        "    formula, source = 'none', 'a test'\n"
+        f"    def factor(self, context):\n        {body}\n"
+    )
+    with pytest.raises(UserError) as caught:
+        parse_config({"name": "x", "arms": {"a": {"attention": {"name": "bad", "module": str(path)}}}}, "x.yaml")
+    assert str(caught.value).startswith(f"x.yaml: arms.a.attention: {BAD_VARIANTS[body]}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("@register(3)\n@dataclasses.dataclass(frozen=True)\nclass A(Attention): pass", r"@register\(3\) needs a name"),
+        ("@register('a')\nclass A(Attention):\n    'A.'\n    formula = source = 'x'", "needs @dataclasses.dataclass"),
+        ("@register('a')\ndef a(): pass", "no subclass of Attention"),
+        ("@register('a')\n@dataclasses.dataclass(frozen=True)\nclass A(Attention): pass", "needs a docstring and"),
+        ("import sys\nsys.exit(3)", "does not import: SystemExit: 3"),
+    ],
+)
+def test_a_module_that_registers_badly_is_refused(lines, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    path = tmp_path / "bad.py"
+    path.write_text(f"import dataclasses\nfrom attnscale.attention import Attention, register\n{lines}\n")
+    with pytest.raises(UserError, match=words):
+        make_variant("a", {}, str(path))

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+import safetensors.torch
 import torch
 
 from attnscale.accuracy import collect_accuracy
@@ -109,3 +110,21 @@ def test_targets_that_differ_are_refused(tmp_path):
         (tmp_path / f"{name}.csv").write_text(f"arm,seed,length,block,correct,total\n{name},0,16,0,5,{total}\n")
     with pytest.raises(UserError, match="differ in their targets"):
         collect_accuracy([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "accuracy.csv")
+
+
+def test_logits_that_are_not_finite_are_no_wrong_answers(tokens_dir, weights, environment, tmp_path):
+    tensors = safetensors.torch.load_file(weights)
+    tensors["final_norm.weight"][0] = float("nan")
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="attention_e seed 0: its logits are not finite at 16 tokens"):
+        evaluate(evaluate_settings(), tokens_dir, tmp_path / "model.safetensors", environment, tmp_path / "e.csv")
+    assert not (tmp_path / "e.csv").exists()
+
+
+def test_arms_may_be_called_like_numbers_or_missing_values(tmp_path):
+    names = ["007", "nan", "true", "1e5", "null"]
+    for name in names:
+        (tmp_path / f"{name}.csv").write_text(f"arm,seed,length,block,correct,total\n{name},0,16,0,5,10\n")
+    collect_accuracy([tmp_path / f"{name}.csv" for name in names], tmp_path / "accuracy.csv")
+    table = pd.read_csv(tmp_path / "accuracy.csv", dtype=str, keep_default_na=False)
+    assert list(table.arm) == names

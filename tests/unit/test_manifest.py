@@ -8,7 +8,7 @@ import pytest
 
 from attnscale.config import load_config
 from attnscale.errors import UserError
-from attnscale.manifest import NAME, deterministic_files, verify, write_manifest
+from attnscale.manifest import NAME, deterministic_files, refresh_manifest, verify, write_manifest
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,3 +117,15 @@ def test_the_list_of_files_follows_the_configuration_and_leaves_wall_clock_out()
     assert {"config.yaml", "corpus/manifest.json", "accuracy.csv", "report/index.html"} <= set(files)
     for clock in ("history.csv", "run.json", "environment.json", "durations"):
         assert not any(clock in name for name in files)
+
+
+def test_refreshing_touches_only_the_lines_of_its_folder(tmp_path):
+    (tmp_path / "report").mkdir()
+    for name in ("a.csv", "report/index.html"):
+        (tmp_path / name).write_text("old")
+    write_manifest(tmp_path, ["a.csv", "report/index.html"])
+    (tmp_path / "report" / "index.html").write_text("new")
+    (tmp_path / "a.csv").write_text("damaged")
+    refresh_manifest(tmp_path, "report")
+    with pytest.raises(UserError, match=r"1 of 2 files .*: changed: a.csv$"):
+        verify(tmp_path)

@@ -3,12 +3,11 @@
 import os
 import re
 import sys
-from glob import glob
 from pathlib import Path
 
 from attnscale.attention import source_file
 from attnscale.config import parse_config
-from attnscale.environment import software
+from attnscale.environment import check_surroundings, software
 from attnscale.errors import UserError
 from attnscale.files import canonical_json
 from attnscale.manifest import (
@@ -17,8 +16,10 @@ from attnscale.manifest import (
     TABLES,
     TOKENS_FILES,
     deterministic_files,
+    other_files,
 )
 from attnscale.code_files import PACKAGE, module_files
+from attnscale.user_files import matching_files
 from attnscale.yaml_files import read_yaml
 
 # A configuration file given by the user stands alone: merging it into the default would leave the
@@ -36,6 +37,10 @@ try:
         config,
         ", ".join(map(str, workflow.overwrite_configfiles)) or "config/default.yaml",
     )
+    check_surroundings(Path("results") / CONFIG.name, workflow.basedir, workflow.cores)
+    for source in CONFIG.corpus.sources:
+        if source.kind == "files":
+            matching_files(source.paths)
 except UserError as error:
     sys.exit(f"error: {error}")
 
@@ -60,7 +65,7 @@ def corpus_files():
         source.paths for source in CONFIG.corpus.sources if source.kind == "files"
     ]
     return sorted(
-        {path for pattern in patterns for path in glob(pattern, recursive=True)}
+        {str(path) for pattern in patterns for path in matching_files(pattern).values()}
     )
 
 

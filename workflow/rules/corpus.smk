@@ -1,7 +1,7 @@
 rule corpus:
     input:
         package_files("attnscale.corpus"),
-        files=corpus_files(),
+        files=lambda wildcards: corpus_files(),
         environment="results/{name}/environment.json",
     output:
         "results/{name}/corpus/manifest.json",
@@ -18,7 +18,7 @@ rule corpus:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=CONFIG.corpus_settings().canonical(),
+        settings=lambda wildcards: CONFIG.corpus_settings().canonical(),
         folder=subpath(output[0], parent=True),
     shell:
         "attnscale corpus --settings {params.settings:q} --output {params.folder:q} 2> {log:q}"

@@ -47,8 +47,9 @@ rule render:
         runtime=10,
     params:
         run=subpath(input.config, parent=True),
+        folder=subpath(output.html, parent=True),
     shell:
-        "attnscale report {params.run:q} 2> {log:q}"
+        "attnscale report {params.run:q} --output {params.folder:q} 2> {log:q}"
 
 
 rule manifest:

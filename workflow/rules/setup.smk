@@ -12,7 +12,7 @@ rule config:
         mem_mb=500,
         runtime=5,
     params:
-        settings=CONFIG.canonical(),
+        settings=lambda wildcards: CONFIG.canonical(),
     shell:
         "attnscale resolve --settings {params.settings:q} --output {output:q} 2> {log:q}"
 
@@ -33,7 +33,7 @@ rule environment:
         mem_mb=1000,
         runtime=5,
     params:
-        software=canonical_json(software(Path(LOCK))),
+        software=lambda wildcards: canonical_json(software(Path(LOCK))),
         lock=LOCK,
         device=CONFIG.compute.device,
         precision=CONFIG.compute.precision,

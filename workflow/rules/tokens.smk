@@ -17,7 +17,7 @@ rule tokens:
         mem_mb=4000,
         runtime=60,
     params:
-        settings=CONFIG.tokens_settings().canonical(),
+        settings=lambda wildcards: CONFIG.tokens_settings().canonical(),
         corpus=subpath(input.train, parent=True),
         folder=subpath(output[0], parent=True),
     shell:
@@ -44,7 +44,7 @@ rule evaluation_set:
         mem_mb=2000,
         runtime=30,
     params:
-        settings=CONFIG.evaluation_set_settings().canonical(),
+        settings=lambda wildcards: CONFIG.evaluation_set_settings().canonical(),
         folder=subpath(output[0], parent=True),
     shell:
         """

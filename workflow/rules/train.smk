@@ -6,6 +6,8 @@ rule train:
         variant=lambda wildcards: variant_file(wildcards.trained),
         tokens=expand("results/{{name}}/tokens/{file}", file=TOKENS_FILES),
         environment="results/{name}/environment.json",
+        # Not used: only so that an evaluation that cannot be made is found before the training.
+        evaluation_set=ancient("results/{name}/tokens/evaluation.json"),
     output:
         weights="results/{name}/runs/{trained}/seed{seed}/model.safetensors",
         history="results/{name}/runs/{trained}/seed{seed}/history.csv",

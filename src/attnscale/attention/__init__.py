@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from attnscale.attention.base import Attention, Context
 from attnscale.errors import UserError
 
-__all__ = ["Attention", "Context", "load_module", "make_variant", "register", "registered", "source_file"]
+__all__ = ["Attention", "Context", "load_module", "make_variant", "register", "registered", "source_file", "try_out"]
 
 _Variant = TypeVar("_Variant", bound=type[Attention])
 
@@ -38,8 +40,16 @@ def register(name: str) -> Callable[[_Variant], _Variant]:
     """
 
     def decorate(variant: _Variant) -> _Variant:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UserError(f"@register({name!r}) needs a name of letters, digits and underscores")
+        if not (isinstance(variant, type) and issubclass(variant, Attention)):
+            raise UserError(f'@register("{name}") stands before something that is no subclass of Attention')
+        if "__dataclass_params__" not in vars(variant):
+            raise UserError(f"the attention {name} needs @dataclasses.dataclass(frozen=True) below @register")
+        if not (variant.formula and variant.source and variant.__doc__):
+            raise UserError(f"the attention {name} needs a docstring and its class attributes formula and source")
         known = _REGISTRY.get(name)
-        if known is not None and inspect.getsourcefile(known) != inspect.getsourcefile(variant):
+        if known is not None and _origin(known) != _origin(variant):
             raise UserError(
                 f"the attention name {name} is registered twice, in {inspect.getsourcefile(known)} and "
                 f"{inspect.getsourcefile(variant)}; rename one"
@@ -49,6 +59,10 @@ def register(name: str) -> Callable[[_Variant], _Variant]:
         return variant
 
     return decorate
+
+
+def _origin(variant: type[Attention]) -> tuple[str | None, str]:
+    return inspect.getsourcefile(variant), variant.__qualname__
 
 
 def registered() -> Mapping[str, type[Attention]]:
@@ -81,9 +95,9 @@ def load_module(module: str) -> None:
     except UserError:
         del sys.modules[name]
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"module {module} does not import: {type(error).__name__}: {error}") from error
+        raise UserError(f"module {module} does not import: {_told(error)}") from error
 
 
 def variant_class(name: str, module: str | None = None) -> type[Attention]:
@@ -131,7 +145,57 @@ def make_variant(name: str, parameters: Mapping[str, Any], module: str | None = 
     ]
     if missing:
         raise UserError(f"{name} needs a value for {missing[0]}; give it beside the name")
-    return variant(**parameters)
+    try:
+        return variant(**parameters)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name} refuses its parameters: {_told(error)}") from error
+
+
+def try_out(variant: Attention, *, longest: int, training_length: int) -> None:
+    """Use a variant once on a small example, so that a mistake in it is found before anything is computed.
+
+    Args:
+        variant: what is to be tried.
+        longest: largest evaluation length in tokens.
+        training_length: L in tokens.
+
+    Raises:
+        UserError: it refuses these lengths, raises, or returns a wrong shape or a number that is not finite.
+    """
+    rows, tokens, heads, size = 2, 8, 2, 4
+    context = Context(
+        n_B=torch.tensor([float(training_length), float(longest)], dtype=torch.float64),
+        key_mask_BM=None,
+        positions_N=torch.arange(tokens, dtype=torch.float64),
+        training_length=training_length,
+        heads=heads,
+        head_size=size,
+    )
+    q_BHND = torch.ones(rows, heads, tokens, size)
+    try:
+        variant.check(longest=longest, training_length=training_length)
+        results = {
+            "factor": (variant.factor(context), (rows,)),
+            "angles": (variant.angles(context, 10000.0), (tokens, size // 2)),
+            "mix": (variant.mix(q_BHND, q_BHND, q_BHND, context, 0.0), (rows, heads, tokens, size)),
+        }
+        for method, (result, shape) in results.items():
+            if not isinstance(result, torch.Tensor) or result.shape != shape:
+                what = f"shape {tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+                raise UserError(f"{method} of {variant.name} must return a tensor of shape {shape}, not {what}")
+            if not result.isfinite().all():
+                raise UserError(f"{method} of {variant.name} returns numbers that are not finite")
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{variant.name} fails on a small example: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """An exception in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def source_file(name: str, module: str | None = None) -> Path:

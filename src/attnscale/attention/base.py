@@ -156,11 +156,14 @@ def check_base(name: str, base: int | str, training_length: int) -> None:
         UserError: it is neither a number above 1 nor the word training_length.
     """
     number = training_length if base == "training_length" else base
-    if isinstance(number, str | bool) or number <= 1:
+    if isinstance(number, str | bool) or not 1 < number <= 1e300:
         raise UserError(f"base of {name} must be a number above 1 or training_length, not {base!r}")
 
 
 def describe(variant: type[Attention]) -> Sequence[str]:
     """Name, formula, source and parameters of a variant, as the table of variants shows them."""
-    parameters = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(variant))
+    parameters = ", ".join(
+        f"{field.name}={'(required)' if field.default is dataclasses.MISSING else field.default}"
+        for field in dataclasses.fields(variant)
+    )
     return variant.name, variant.formula, variant.source, parameters

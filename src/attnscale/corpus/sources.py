@@ -2,7 +2,6 @@
 
 import contextlib
 import fnmatch
-import glob
 import hashlib
 import tempfile
 import zipfile
@@ -16,6 +15,7 @@ from attnscale.corpus.download import open_wheel
 from attnscale.corpus.formats import Raw, check_format, decode, read_file
 from attnscale.errors import UserError
 from attnscale.files import canonical_json, sha256_of
+from attnscale.user_files import matching_files
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _open_wheel_source(source: WheelSource, cache_dir: Path) -> Iterator[OpenSou
 
 @contextlib.contextmanager
 def _open_files_source(source: FilesSource) -> Iterator[OpenSource]:
-    found = _expand(source.paths)
+    found = matching_files(source.paths)
     for path in found.values():
         check_format(path)
     hashes = "".join(f"{value}\n" for value in sorted(sha256_of(path) for path in found.values()))
@@ -85,26 +85,6 @@ def _open_files_source(source: FilesSource) -> Iterator[OpenSource]:
         sha256=sha256,
         documents=(raw for title, path in found.items() for raw in read_file(path, title, source.text_field)),
     )
-
-
-def _expand(pattern: str) -> dict[str, Path]:
-    """Files of a glob by their path below its fixed first part, sorted, so that no absolute path is told."""
-    path = Path(pattern).expanduser()
-    if path.is_file():
-        return {path.name: path}
-    if path.is_dir():
-        raise UserError(f"{pattern} is a folder; name the files in it, such as {pattern.rstrip('/')}/*.txt")
-    if not glob.has_magic(str(path)):
-        raise UserError(f"{pattern} does not exist; check paths, which start at the working directory")
-    parts = path.parts
-    fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
-    root = Path(*parts[:fixed])
-    # Not Path.glob, whose treatment of links and hidden files differs between Python versions.
-    matches = glob.glob(str(Path(*parts[fixed:])), root_dir=root, recursive=True)  # noqa: PTH207
-    files = {Path(match).as_posix(): root / match for match in sorted(matches) if (root / match).is_file()}
-    if not files:
-        raise UserError(f"{pattern} matches no file; check paths, which start at the working directory")
-    return files
 
 
 @contextlib.contextmanager

@@ -224,7 +224,8 @@ def _table(path: Path, whole: tuple[str, ...], real: tuple[str, ...], words: tup
     types: dict[str, Any] = {**dict.fromkeys(whole, "int64"), **dict.fromkeys(real, "float64")}
     types.update(dict.fromkeys(words, "str"))
     try:
-        table = pd.read_csv(path, dtype=types, usecols=list(types), encoding="utf-8")
+        # No default NA values: an arm may be called nan. An empty number is then an error of its own.
+        table = pd.read_csv(path, dtype=types, usecols=list(types), encoding="utf-8", keep_default_na=False)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run the stage that makes it, or the whole pipeline") from None
     except (ValueError, OverflowError) as error:  # also parser errors, missing columns and broken UTF-8
