@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -108,12 +110,47 @@ def test_the_report_of_a_finished_run_is_made_again_without_training(copied):
     assert copied.due("report") == {"render": 1}
     copied.snakemake("report", "--cores", "1")
     assert copied.due() == {}
-    # What `make report` does, even when training is due: nothing but the report may run.
+    # What `make report` does, even when training is due: nothing but the report may change.
     copied.edit("src/attnscale/train.py", "def train(", "def train(  # edited\n    ")
-    forced = ("all", "--allowed-rules", "all", "render", "manifest", "--forcerun", "render")
-    assert copied.due(*forced) == {"render": 1, "manifest": 1}
-    copied.snakemake(*forced, "--cores", "1")
+    page = copied.results / "report" / "index.html"
+    page.unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "attnscale.cli", "report", "--configfile", "config/smoke.yaml"],
+        cwd=copied.root, env=copied.environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "index.html" in done.stdout
+    assert page.exists()
     assert copied.manifest() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "due"),
+    [
+        ("accuracy.csv", REPORTING),
+        ("runs/acl2022/seed0/model.safetensors", {"train": 1, "evaluate": 1, **REPORTING}),
+        ("runs/acl2022/seed0/run.json", {"train": 1, "evaluate": 1, **REPORTING}),
+        ("report/figures/learning_curves.svg", {"render": 1, "manifest": 1}),
+        ("manifest.sha256", {"manifest": 1}),
+    ],
+)
+def test_a_deleted_file_is_made_again(copied, file, due):
+    (copied.results / file).unlink()
+    assert copied.due() == due
+
+
+def test_braces_in_the_configuration_are_no_wildcards(copied):
+    text = copied.root / "texts" / "a{b}.txt"
+    text.parent.mkdir()
+    text.write_text("some text " * 5000, encoding="utf-8")
+    copied.edit("config/smoke.yaml", "name: smoke", "name: own")
+    copied.edit(
+        "config/smoke.yaml", "{max_documents: 20}",
+        "{sources: [{kind: files, name: '{name} {x}', paths: 'texts/*{b}.txt', licence: '{arm}'}]}",
+    )  # fmt: skip
+    shown = copied.snakemake("-n", "-p").stdout
+    assert '"name":"{name} {x}"' in shown
+    assert "texts/a{b}.txt" in shown
 
 
 def test_a_change_in_the_users_own_text_makes_the_corpus_due(copied):

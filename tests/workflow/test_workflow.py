@@ -25,6 +25,11 @@ def test_every_named_run_can_be_planned(finished, config):
         ("seeds: [0]", "seed: [0]", ["unknown key seed", "did you mean seeds"]),
         ("{attention: acl2022}", "{attention: acl2021}", ["arms.acl2022.attention", "did you mean acl2022"]),
         ("lengths: [64, 128, 256, 512]", "lengths: [64, 100, 300]", ["evaluation.lengths"]),
+        (
+            "{max_documents: 20}",
+            "{sources: [{kind: files, name: a, paths: none/*.txt}]}",
+            ["none/*.txt matches no file"],
+        ),
         ("{preset: smoke}", "{preset: smoke, heads: 3}", ["model", "heads"]),
     ],
 )
@@ -34,16 +39,24 @@ def test_a_bad_configuration_gets_one_sentence_before_any_job(copied, old, new, 
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
-    assert all(word in errors[0] for word in [SMOKE, *words]), errors
+    assert all(word in errors[0] for word in words), errors
     assert "Traceback" not in done.stderr
+
+
+def test_no_cores_are_refused(finished):
+    done = finished.snakemake("--cores", "0", check=False)
+    assert done.returncode == 1
+    assert "error: --cores 0 leaves no core to work with" in done.stderr
 
 
 def test_a_stage_that_fails_shows_its_sentence_and_leaves_nothing_half_made(copied):
     copied.edit(SMOKE, "max_blocks: 8", "max_blocks: 8, mask_rate: 0.2")
     copied.edit(SMOKE, "512]", "512, 65536]")
+    copied.edit(SMOKE, "corpus:", "  fresh: {attention: attention_e_kappa}\ncorpus:")
     done = copied.snakemake("--cores", "2", check=False)
     assert done.returncode == 1
     assert "no held-out document" in done.stdout + done.stderr
+    assert not (copied.results / "runs" / "fresh").exists(), "trained before it was known that nothing can be evaluated"
     assert not (copied.results / "tokens" / "evaluation.json").exists()
     assert not list(copied.results.rglob("*.part"))
 
