@@ -110,7 +110,7 @@ def check_surroundings(run_dir: Path, project: str, cores: int | None) -> None:
     Args:
         run_dir: folder of the run, `results/NAME`, which need not exist.
         project: folder of the Snakefile.
-        cores: what --cores says, None in a dry run.
+        cores: what --cores says; None where nothing is to run, as with --unlock or --report.
 
     Raises:
         UserError: no core to work with, a folder that cannot be written, or a name that Snakemake misreads.

@@ -15,14 +15,15 @@ def matching_files(pattern: str) -> dict[str, Path]:
         pattern: a path or glob (`**` for any depth, `~` for the home folder), from the working directory.
 
     Raises:
-        UserError: it matches no file, names a folder, or a file's name is no UTF-8.
+        UserError: it matches no file, names a folder, or a file's name is no UTF-8 or holds a brace, which
+            Snakemake takes for a wildcard.
     """
     try:
         path = Path(pattern).expanduser()
     except RuntimeError:
         raise UserError(f"{pattern} starts with a user whose home folder is unknown; write it out") from None
     if path.is_file():
-        return {path.name: path}
+        return _checked(pattern, {path.name: path})
     if path.is_dir():
         raise UserError(f"{pattern} is a folder; name the files in it, such as {pattern.rstrip('/')}/*.txt")
     if not glob.has_magic(str(path)):
@@ -35,7 +36,13 @@ def matching_files(pattern: str) -> dict[str, Path]:
     files = {Path(match).as_posix(): root / match for match in sorted(matches) if (root / match).is_file()}
     if not files:
         raise UserError(f"{pattern} matches no file; check paths, which start at the working directory")
+    return _checked(pattern, files)
+
+
+def _checked(pattern: str, files: dict[str, Path]) -> dict[str, Path]:
     for name in files:
+        if "{" in name or "}" in name:
+            raise UserError(f"{pattern} matches {name}, which has a brace in its name; rename it")
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:

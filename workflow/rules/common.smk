@@ -37,7 +37,7 @@ try:
         config,
         ", ".join(map(str, workflow.overwrite_configfiles)) or "config/default.yaml",
     )
-    check_surroundings(Path("results") / CONFIG.name, workflow.basedir, workflow.cores)
+    check_surroundings(Path("results") / CONFIG.name, workflow.basedir, workflow.resource_settings.cores)
     for source in CONFIG.corpus.sources:
         if source.kind == "files":
             matching_files(source.paths)
