@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from attnscale.attention import source_file
+from attnscale.code_files import PACKAGE, module_files
 from attnscale.config import parse_config
 from attnscale.environment import check_surroundings, software
 from attnscale.errors import UserError
@@ -18,7 +19,6 @@ from attnscale.manifest import (
     deterministic_files,
     other_files,
 )
-from attnscale.code_files import PACKAGE, module_files
 from attnscale.user_files import matching_files
 from attnscale.yaml_files import read_yaml
 
@@ -37,7 +37,11 @@ try:
         config,
         ", ".join(map(str, workflow.overwrite_configfiles)) or "config/default.yaml",
     )
-    check_surroundings(Path("results") / CONFIG.name, workflow.basedir, workflow.resource_settings.cores)
+    check_surroundings(
+        Path("results") / CONFIG.name,
+        workflow.basedir,
+        workflow.resource_settings.cores,
+    )
     for source in CONFIG.corpus.sources:
         if source.kind == "files":
             matching_files(source.paths)
