@@ -198,3 +198,27 @@ def test_a_module_that_registers_badly_is_refused(lines, words, tmp_path, monkey
     path.write_text(f"import dataclasses\nfrom attnscale.attention import Attention, register\n{lines}\n")
     with pytest.raises(UserError, match=words):
         make_variant("a", {}, str(path))
+
+
+def test_every_arm_must_name_the_module_that_it_needs(tmp_path, monkeypatch):
+    """Each job is a process of its own, which knows nothing of the modules of other arms."""
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import dataclasses\n"
+        "from attnscale.attention import Attention, register\n"
+        "@register('mine_too')\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Mine(Attention):\n"
+        "    'Mine.'\n"
+        "    formula = source = 'x'\n"
+    )
+    arms = {
+        "o": {"attention": "attention_o"},
+        "a": {"attention": {"name": "mine_too", "module": str(path)}},
+        "b": {"weights_of": "o", "attention": "mine_too"},
+    }
+    with pytest.raises(UserError, match=r"arms\.b\.attention: .* name it as `module` in this arm too"):
+        parse_config({"name": "x", "arms": arms}, "x.yaml")
+    arms["b"]["attention"] = arms["a"]["attention"]
+    parse_config({"name": "x", "arms": arms}, "x.yaml")

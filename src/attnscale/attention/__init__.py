@@ -26,6 +26,7 @@ __all__ = ["Attention", "Context", "load_module", "make_variant", "register", "r
 
 _Variant = TypeVar("_Variant", bound=type[Attention])
 
+_USER_MODULE = "attnscale_user_"
 _REGISTRY: dict[str, type[Attention]] = {}
 
 
@@ -82,7 +83,7 @@ def load_module(module: str) -> None:
     path = Path(module)
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"module {module} is no Python file; give the path of a .py file")
-    name = "attnscale_user_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    name = _USER_MODULE + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
@@ -108,7 +109,7 @@ def variant_class(name: str, module: str | None = None) -> type[Attention]:
         module: path of a user's file to import first, if the variant lives outside the package.
 
     Raises:
-        UserError: unknown name; the nearest known one is named.
+        UserError: unknown name; the nearest known one is named. Or it is known only from another's module.
     """
     if module is not None:
         load_module(module)
@@ -116,7 +117,11 @@ def variant_class(name: str, module: str | None = None) -> type[Attention]:
         near = difflib.get_close_matches(name, _REGISTRY, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(registered())}"
         raise UserError(f"unknown attention {name or '(empty)'}; {hint}")
-    return _REGISTRY[name]
+    variant = _REGISTRY[name]
+    if module is None and variant.__module__.startswith(_USER_MODULE):
+        # Another arm has brought it into this process; the job of this arm will be a process of its own.
+        raise UserError(f"the attention {name} is in a file of your own; name it as `module` in this arm too")
+    return variant
 
 
 def make_variant(name: str, parameters: Mapping[str, Any], module: str | None = None) -> Attention:

@@ -105,7 +105,7 @@ def _compared(data: RunData, row: Row, peak: int) -> str:
 
 
 def _not_apart(data: RunData, rows: Sequence[Row]) -> list[str]:
-    """One sentence per reference for all arms whose differences the draw of the targets explains."""
+    """One sentence per reference for all arms whose differences are below the rule of thumb for chance."""
     where = f"at any length beyond {data.config.training.length}"
     if len(data.lengths) == 1:
         where = f"at {data.lengths[0]} tokens"
@@ -113,7 +113,7 @@ def _not_apart(data: RunData, rows: Sequence[Row]) -> list[str]:
         where = "at any length"
     return [
         f"{joined([row.label for row in rows if row.reference == reference])} cannot be told apart from {reference} "
-        f"{where}: the difference is within what the draw of the targets explains."
+        f"{where} by the rule of thumb for chance in the table of differences."
         for reference in dict.fromkeys(row.reference for row in rows)
     ]
 
