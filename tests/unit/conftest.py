@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from attnscale.config import EvaluationSetSettings, TokensConfig, TokensSettings, TrainSettings
 from attnscale.corpus.documents import content_hash
@@ -14,6 +15,15 @@ from attnscale.tokens.build import build_tokens
 from attnscale.tokens.evaluation_set import build_evaluation_set
 
 LENGTH = 16
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was():
+    """Training and evaluation set torch's state for their whole process; here one process holds many."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")

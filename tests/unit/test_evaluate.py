@@ -14,14 +14,6 @@ from attnscale.train import train
 from tests.unit.conftest import LENGTH, train_settings
 
 
-@pytest.fixture(autouse=True)
-def _state_back():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-    torch.use_deterministic_algorithms(False)
-
-
 @pytest.fixture(scope="module")
 def weights(tokens_dir, environment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")

@@ -24,14 +24,6 @@ from attnscale.train import train
 from tests.unit.conftest import train_settings
 
 
-@pytest.fixture(autouse=True)
-def _threads_back():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-    torch.use_deterministic_algorithms(False)
-
-
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 

@@ -29,6 +29,16 @@ if not workflow.overwrite_configfiles:
     configfile: workflow.source_path("../../config/default.yaml")
 
 
+def corpus_files():
+    """The user's own text files, so that a change in one of them is noticed."""
+    patterns = [
+        source.paths for source in CONFIG.corpus.sources if source.kind == "files"
+    ]
+    return sorted(
+        {str(path) for pattern in patterns for path in matching_files(pattern).values()}
+    )
+
+
 try:
     for path in workflow.overwrite_configfiles:
         # Snakemake has read it already, but a key that stands twice passes there without a word.
@@ -42,9 +52,7 @@ try:
         workflow.basedir,
         workflow.resource_settings.cores,
     )
-    for source in CONFIG.corpus.sources:
-        if source.kind == "files":
-            matching_files(source.paths)
+    corpus_files()  # a pattern that matches nothing is refused here
 except UserError as error:
     sys.exit(f"error: {error}")
 
@@ -61,16 +69,6 @@ wildcard_constraints:
 def package_files(*modules):
     """Package files that modules are made of; as inputs, an edit reruns just the stages that use them."""
     return [os.path.relpath(path) for path in module_files(*modules)]
-
-
-def corpus_files():
-    """The user's own text files, so that a change in one of them is noticed."""
-    patterns = [
-        source.paths for source in CONFIG.corpus.sources if source.kind == "files"
-    ]
-    return sorted(
-        {str(path) for pattern in patterns for path in matching_files(pattern).values()}
-    )
 
 
 def variant_file(arm):
