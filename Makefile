@@ -28,8 +28,8 @@ smoke: env ## the whole pipeline on a tiny model
 test: test-env ## all that continuous integration checks
 	@"$(BIN)/python" envs/check.py
 
-bench: test-env ## measure speed
-	"$(BIN)/python" benchmarks/training.py
+bench: test-env ## measure speed and memory against peers and aims (minutes; needs an idle machine)
+	"$(BIN)/python" -m benchmarks.run
 
 report: env ## write the report of a finished run of CONFIG again, without training
 	"$(BIN)/attnscale" report --configfile "$(CONFIG)"

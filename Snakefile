@@ -3,6 +3,9 @@
 # The configuration comes from --configfile, or from config/default.yaml without one; `attnscale.config`
 # checks it before any job starts. Rules hold no logic: each calls one subcommand of `attnscale`.
 
+import time
+
+from psutil import Process  # Snakemake's own dependency
 from snakemake.utils import min_version
 
 # 9.20 leaves out the releases that did not rerun changed shell commands (9.0 to 9.1.1), could not solve
@@ -23,6 +26,11 @@ include: "workflow/rules/report.smk"
 
 
 onsuccess:
+    write_workflow_times(
+        Path("results", CONFIG.name, "benchmarks"),
+        Process().create_time(),
+        time.time(),
+    )
     print(f"Done. The report is in results/{CONFIG.name}/report/index.html")
 
 

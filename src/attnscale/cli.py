@@ -59,13 +59,14 @@ def environment(
     lock: Annotated[Path, typer.Option(help="The lock file the environment was made from.")] = Path("envs/run.lock"),
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16")] = "auto",
+    compilation: Annotated[str, typer.Option("--compile", help="auto, on or off")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads inside one job", min=1)] = 2,
 ) -> None:
-    """Record versions and hardware, and decide on device and precision."""
+    """Record versions and hardware, and decide on device, precision and compilation."""
     from attnscale.environment import describe
     from attnscale.files import write_json
 
-    write_json(output, describe(lock, device, precision, threads))
+    write_json(output, describe(lock, device, precision, threads, compilation))
 
 
 @app.command()

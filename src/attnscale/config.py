@@ -157,13 +157,21 @@ class ModelConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Masked language modelling, the same for every arm."""
+    """Masked language modelling, the same for every arm.
+
+    With the recipe `faithful` other defaults hold: AdamW alone, learning_rate 0.001, mask_rate 0.15, batch_size 64.
+    """
 
     length: int = Field(default=64, ge=8, le=65536, description="tokens per training window, the L of the formulas")
     batch_size: int = Field(default=64, ge=1, le=65536, description="windows per step")
     tokens: int = Field(default=6_000_000, ge=1, description="training tokens in all, rounded up to whole steps")
     mask_rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens to predict, exact in every batch")
-    learning_rate: float = Field(default=1e-3, gt=0, lt=1, description="peak learning rate of AdamW")
+    optimizer: Literal["muon", "adamw"] = Field(
+        default="muon", description="muon: Muon for the blocks' matrices and AdamW for the rest; adamw: for all"
+    )
+    learning_rate: float = Field(default=3e-3, gt=0, lt=1, description="peak learning rate of AdamW")
+    muon_learning_rate: float = Field(default=0.02, gt=0, lt=1, description="peak learning rate of Muon")
+    muon_momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon: decay of the gradients' mean")
     warmup_fraction: float = Field(default=0.05, ge=0, lt=1, description="share of steps with rising learning rate")
     weight_decay: float = Field(default=0.01, ge=0, lt=1, description="AdamW weight decay, not on biases and norms")
     adam_beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW: decay of the first moment")
@@ -171,6 +179,13 @@ class TrainingConfig(Section):
     clip_norm: float = Field(default=1.0, gt=0, description="gradients are scaled down to this global norm")
     log_every: int = Field(default=20, ge=1, description="steps per row of history.csv and per log line")
     checkpoint_every: int = Field(default=200, ge=1, description="steps between resume checkpoints")
+
+
+# What the recipe `faithful` trains with unless the file says otherwise; `fast` has the defaults above.
+FAITHFUL_TRAINING: dict[str, float | str] = {
+    "batch_size": 64, "mask_rate": 0.15, "optimizer": "adamw", "learning_rate": 1e-3, "warmup_fraction": 0.05,
+    "weight_decay": 0.01, "adam_beta1": 0.9, "adam_beta2": 0.98, "clip_norm": 1.0,
+}  # fmt: skip
 
 
 class AttentionSpec(Section):
@@ -248,6 +263,9 @@ class ComputeConfig(Section):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto", description="auto: bf16 on GPUs and on CPUs with AMX or AVX512-BF16, else fp32"
     )
+    compile: Literal["auto", "on", "off"] = Field(
+        default="auto", description="compile the training step; auto: with bf16, if torch can compile here"
+    )
 
 
 class CorpusSettings(Section):
@@ -309,6 +327,14 @@ class Config(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="the training")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="the evaluation")
     compute: ComputeConfig = Field(default_factory=ComputeConfig, description="threads, device and precision")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_training(cls, data: Any) -> Any:
+        model, training = (data.get("model"), data.get("training", {})) if isinstance(data, dict) else (None, None)
+        if isinstance(model, dict) and model.get("recipe") == "faithful" and isinstance(training, dict):
+            return {**data, "training": {**FAITHFUL_TRAINING, **training}}
+        return data
 
     @field_validator("seeds")
     @classmethod

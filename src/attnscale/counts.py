@@ -25,12 +25,12 @@ def warmup_steps(training: TrainingConfig) -> int:
     return round(training.warmup_fraction * steps(training))
 
 
-def learning_rate(training: TrainingConfig, step: int) -> float:
-    """Learning rate of a step (from 0): linear up during warm-up, then linear to zero.
+def schedule(training: TrainingConfig, step: int) -> float:
+    """Share of the peak learning rates that a step (from 0) has: linear up during warm-up, then linear to zero.
 
     A function of the step alone, so there is no schedule object whose history a resumed run could miss.
     """
     warmup, total = warmup_steps(training), steps(training)
     if step < warmup:
-        return training.learning_rate * (step + 1) / warmup
-    return training.learning_rate * (total - step) / (total - warmup)
+        return (step + 1) / warmup
+    return (total - step) / (total - warmup)

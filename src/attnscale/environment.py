@@ -42,7 +42,7 @@ def software(lock: Path) -> dict[str, Any]:
     }
 
 
-def describe(lock: Path, device: str, precision: str, threads: int) -> dict[str, Any]:
+def describe(lock: Path, device: str, precision: str, threads: int, compilation: str = "auto") -> dict[str, Any]:
     """The environment record.
 
     Args:
@@ -50,16 +50,24 @@ def describe(lock: Path, device: str, precision: str, threads: int) -> dict[str,
         device: `auto`, `cpu` or `cuda`; auto takes a GPU where there is one.
         precision: `auto`, `fp32` or `bf16`; auto takes bf16 where the hardware multiplies it natively.
         threads: CPU threads inside one job.
+        compilation: `auto`, `on` or `off`; auto compiles training where it is in bf16 and torch can compile. In
+            fp32 the matrix products take nearly all the time and compiling gains nothing (docs/performance.md).
 
     Returns:
-        What `environment.json` holds; device and precision are decided, never `auto`.
+        What `environment.json` holds; device, precision and compilation are decided, never `auto`.
 
     Raises:
-        UserError: a GPU is demanded and there is none.
+        UserError: a GPU or a compiler is demanded and there is none.
     """
     import torch
 
-    for given, known, key in ((device, DEVICES, "device"), (precision, PRECISIONS, "precision")):
+    from attnscale.engine import can_compile
+
+    for given, known, key in (
+        (device, DEVICES, "device"),
+        (precision, PRECISIONS, "precision"),
+        (compilation, ("on", "off"), "compile"),
+    ):
         if given not in ("auto", *known):
             raise UserError(f"compute.{key} must be auto or one of {', '.join(known)}, not {given}")
     if device == "cuda" and not torch.cuda.is_available():
@@ -71,6 +79,13 @@ def describe(lock: Path, device: str, precision: str, threads: int) -> dict[str,
         native = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         native = native or (device == "cpu" and bool(flags & {"amx_bf16", "avx512_bf16"}))
         precision = "bf16" if native else "fp32"
+    if compilation == "auto":
+        compilation = "on" if precision == "bf16" and can_compile(device) else "off"
+    elif compilation == "on" and not can_compile(device):
+        raise UserError(
+            "compute.compile is on, but torch cannot compile here (on a CPU it needs a C++ compiler such as g++ and "
+            "Python's headers); install one, or set it to auto or off"
+        )
     return {
         **software(lock),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -80,6 +95,7 @@ def describe(lock: Path, device: str, precision: str, threads: int) -> dict[str,
         "device": device,
         "device_name": torch.cuda.get_device_name() if device == "cuda" else _cpu_name(),
         "precision": precision,
+        "compile": compilation == "on",
         "threads": threads,
     }
 
@@ -91,7 +107,12 @@ def read_environment(path: Path) -> dict[str, Any]:
         UserError: the record is missing or damaged, or it says cuda and there is no GPU here.
     """
     record = read_json(path)
-    if not isinstance(record, dict) or record.get("device") not in DEVICES or record.get("precision") not in PRECISIONS:
+    if (
+        not isinstance(record, dict)
+        or record.get("device") not in DEVICES
+        or record.get("precision") not in PRECISIONS
+        or not isinstance(record.get("compile"), bool)
+    ):
         raise UserError(f"{path} is no environment record; delete it and run the pipeline again")
     if record["device"] == "cuda":
         import torch

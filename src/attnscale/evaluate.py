@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from attnscale import engine
 from attnscale.attention import make_variant
 from attnscale.config import EvaluateSettings
 from attnscale.environment import read_environment
@@ -45,8 +46,7 @@ def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, enviro
         UserError: an input is missing, damaged or does not fit the settings.
     """
     record = read_environment(environment)
-    torch.set_num_threads(settings.threads)
-    torch.use_deterministic_algorithms(True)
+    engine.prepare(settings.threads)
     device = torch.device(record["device"])
     model = load_model(settings, load_vocabulary(tokens_dir).size, weights).to(device).eval()
     data = load_evaluation_set(tokens_dir)

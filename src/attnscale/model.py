@@ -51,9 +51,11 @@ class SelfAttention(nn.Module):
         rows_and_tokens = (-1, rotation.shape[1])
         qkv = self.qkv(x_TE).view(*rows_and_tokens, 3, self.heads, x_TE.shape[1] // self.heads)
         # Rotation in fp32 whatever the precision: bf16 cannot even count positions beyond 256.
-        pairs = torch.view_as_complex(qkv[:, :, :2].float().unflatten(-1, (-1, 2)))
+        # Split, not sliced: the gradient of a slice is a tensor of zeros for the whole and an addition.
+        qk, v = qkv.split((2, 1), dim=2)
+        pairs = torch.view_as_complex(qk.float().unflatten(-1, (-1, 2)))
         q_BNHD, k_BNHD = torch.view_as_real(pairs * rotation).flatten(-2).to(qkv.dtype).unbind(2)
-        v_BNHD = qkv[:, :, 2]
+        v_BNHD = v.squeeze(2)
         dropout = self.dropout if self.training else 0.0
         mixed_BHND = variant.mix(
             q_BNHD.transpose(1, 2), k_BNHD.transpose(1, 2), v_BNHD.transpose(1, 2), context, dropout

@@ -25,14 +25,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnscale import counts
+from attnscale import counts, engine
 from attnscale.attention import make_variant, source_file
 from attnscale.code_files import module_files
-from attnscale.config import TrainingConfig, TrainSettings
+from attnscale.config import TrainSettings
 from attnscale.environment import read_environment
 from attnscale.errors import UserError
 from attnscale.files import sha256_of, write_bytes, write_json, write_text
 from attnscale.model import Encoder
+from attnscale.optimizers import make_optimizers
 from attnscale.progress import Reporter, log
 from attnscale.rng import Stream
 from attnscale.tokens.batches import TrainingBatches
@@ -65,11 +66,11 @@ def train(
     """
     with _only_one(output_dir):
         record = read_environment(environment)
-        _make_deterministic(settings.threads)
+        engine.prepare(settings.threads)
         batches = TrainingBatches(
             *load_training_tokens(tokens_dir), load_vocabulary(tokens_dir), settings.training, settings.seed
         )
-        run = _Run(settings, record["device"], record["precision"], load_vocabulary(tokens_dir).size)
+        run = _Run(settings, record, load_vocabulary(tokens_dir).size)
         run.fingerprint = _fingerprint(settings, tokens_dir, environment)
         run.resume_from(output_dir / CHECKPOINT)
         with _Interruption(stop_with_parent) as interruption:
@@ -78,19 +79,27 @@ def train(
 
 
 class _Run:
-    """Everything that changes while training: model, optimizer, step, history."""
+    """Everything that changes while training: model, optimizers, step, history.
 
-    def __init__(self, settings: TrainSettings, device: str, precision: str, vocabulary_size: int) -> None:
+    Args:
+        settings: what to train.
+        record: `device`, `precision` and `compile` of the environment record.
+        vocabulary_size: V.
+    """
+
+    def __init__(self, settings: TrainSettings, record: dict[str, Any], vocabulary_size: int) -> None:
         self.settings = settings
-        self.device = torch.device(device)
-        self.bf16 = precision == "bf16"
-        self.precision = precision
+        self.device = torch.device(record["device"])
+        self.precision = record["precision"]
+        self.compile = record["compile"]
         attention = settings.attention
         variant = make_variant(attention.name, attention.parameters, attention.module)
         self.model = Encoder(settings.model, vocabulary_size, variant, settings.training.length)
         self.model.initialise(settings.seed)
         self.model.to(self.device).train()
-        self.optimizer = _make_optimizer(self.model, settings.training)
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+        self.optimizers = make_optimizers(self.model, settings.training, dtype)
+        self.predict = engine.compiled(self._predict) if self.compile else self._predict
         self.step = 0
         self.fingerprint = ""
         self.history: list[tuple[int, int, float, float, float, float]] = []
@@ -100,6 +109,13 @@ class _Run:
         self.seconds = 0.0
         self.resumed_from: list[int] = []
         self.started = _now()
+
+    def _predict(self, inputs_BN: Tensor, selected_S: Tensor, targets_S: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss over the targets, and how many of them are right; one graph where it is compiled."""
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+            logits_SV = self.model(inputs_BN, selected_S)
+        loss = functional.cross_entropy(logits_SV.float(), targets_S)
+        return loss, (logits_SV.detach().argmax(dim=1) == targets_S).sum()
 
     @property
     def title(self) -> str:
@@ -111,7 +127,7 @@ class _Run:
             "fingerprint": self.fingerprint,
             "step": self.step,
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "history": self.history,
             "recent": self.recent,
             "recent_seconds": self.recent_seconds,
@@ -137,7 +153,8 @@ class _Run:
             log(f"settings, data, code or environment of {self.title} changed; starting from step 0")
             return
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         self.step = state["step"]
         self.history = [tuple(row) for row in state["history"]]
         self.recent = [tuple(row) for row in state["recent"]]
@@ -161,18 +178,16 @@ def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "
             if drops:
                 # Dropout is the only user of torch's own generator; keyed by the step, it needs no saving.
                 torch.manual_seed(int(Stream("dropout", run.settings.seed, run.step).words(1)[0] >> 1))
-            for group in run.optimizer.param_groups:
-                group["lr"] = counts.learning_rate(training, run.step)
 
-            with torch.autocast(run.device.type, dtype=torch.bfloat16, enabled=run.bf16):
-                logits_SV = run.model(inputs_BN, selected_S)
-            loss = functional.cross_entropy(logits_SV.float(), targets_S)
+            loss, correct = run.predict(inputs_BN, selected_S, targets_S)
             loss.backward()  # type: ignore[no-untyped-call]
             norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), training.clip_norm)
-            run.optimizer.step()
-            run.optimizer.zero_grad(set_to_none=True)
+            for optimizer in run.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = group["peak"] * counts.schedule(training, run.step)
+                optimizer.step()
+            run.model.zero_grad(set_to_none=True)
 
-            correct = (logits_SV.detach().argmax(dim=1) == targets_S).sum()
             targets = torch.full_like(correct, len(targets_S))
             unread.append(torch.stack([loss.detach().double(), correct.double(), norm.double(), targets.double()]))
             run.step += 1
@@ -251,6 +266,7 @@ def _write_results(run: _Run, output_dir: Path) -> None:
         "tokens_per_second": round(last[1] / run.seconds, 1),
         "device": str(run.device),
         "precision": run.precision,
+        "compile": run.compile,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -261,27 +277,6 @@ def _write_results(run: _Run, output_dir: Path) -> None:
     }
     write_json(output_dir / "run.json", facts)
     (output_dir / CHECKPOINT).unlink(missing_ok=True)
-
-
-def _make_deterministic(threads: int) -> None:
-    # Set here and not by OMP_NUM_THREADS, which Snakemake cuts to --cores: sums depend on this number.
-    torch.set_num_threads(threads)
-    # cuBLAS needs this before it starts in order to keep one order of summation.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    torch.backends.cudnn.benchmark = False
-
-
-def _make_optimizer(model: Encoder, training: TrainingConfig) -> torch.optim.AdamW:
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
-    return torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-        lr=training.learning_rate,
-        betas=(training.adam_beta1, training.adam_beta2),
-        fused=True,
-    )
 
 
 def _fingerprint(settings: TrainSettings, tokens_dir: Path, environment: Path) -> str:

@@ -332,6 +332,16 @@ def test_a_preset_fills_the_sizes_and_a_size_beside_it_wins(preset):
     assert wider.model.width == PRESETS[preset]["width"]
 
 
+def test_the_faithful_recipe_keeps_its_training_whatever_the_fast_one_learns():
+    text = {"name": "a", "arms": {"attention_o": {"attention": "attention_o"}}, "model": {"recipe": "faithful"}}
+    training = parse_config(text, "x").training
+    assert (training.optimizer, training.learning_rate, training.mask_rate) == ("adamw", 1e-3, 0.15)
+    assert (training.batch_size, training.warmup_fraction, training.weight_decay) == (64, 0.05, 0.01)
+    assert (training.adam_beta1, training.adam_beta2, training.clip_norm) == (0.9, 0.98, 1.0)
+    chosen = parse_config({**text, "training": {"mask_rate": 0.2, "optimizer": "muon"}}, "x").training
+    assert (chosen.mask_rate, chosen.optimizer, chosen.learning_rate) == (0.2, "muon", 1e-3)
+
+
 def test_short_and_long_forms_of_an_attention_are_the_same():
     forms = ["{name: attention_e, base: 128}", "{name: attention_e, parameters: {base: 128}}"]
     first, second = (parse_config(merged(f"arms: {{e: {{attention: {form}}}}}"), "c.yaml") for form in forms)

@@ -1,4 +1,4 @@
-"""Whole numbers of the training: enough steps, exact masks, a learning rate that rises and falls."""
+"""Whole numbers of the training: enough steps, exact masks, a schedule that rises and falls."""
 
 import itertools
 
@@ -18,7 +18,6 @@ def trainings(draw):
         batch_size=batch_size,
         tokens=draw(st.integers(1, 400 * length * batch_size)),
         mask_rate=draw(st.floats(0.001, 0.999)),
-        learning_rate=draw(st.floats(1e-6, 0.1)),
         warmup_fraction=draw(st.floats(0, 0.99)),
     )
 
@@ -40,31 +39,29 @@ def test_the_number_of_masked_tokens_is_the_rate_to_the_nearest_token(training):
 
 
 @given(trainings())
-def test_the_learning_rate_peaks_at_the_end_of_the_warm_up_and_stays_positive(training):
-    rates = [counts.learning_rate(training, step) for step in range(counts.steps(training))]
+def test_the_schedule_peaks_at_the_end_of_the_warm_up_and_stays_positive(training):
+    rates = [counts.schedule(training, step) for step in range(counts.steps(training))]
     warmup = counts.warmup_steps(training)
     assert 0 <= warmup <= counts.steps(training)
     peak = max(warmup - 1, 0)
-    # Products and quotients round, so the peak is met to the last bit or two.
-    assert rates[peak] == pytest.approx(training.learning_rate)
-    assert max(rates) == pytest.approx(training.learning_rate)
+    assert rates[peak] == max(rates) == 1
     assert all(low < high for low, high in itertools.pairwise(rates[: peak + 1]))
     # The first step after the warm-up is at the peak still, as the decline has not begun.
     assert all(high > low for high, low in itertools.pairwise(rates[warmup:]))
     assert rates[-1] > 0
 
 
-def test_without_warm_up_the_first_step_has_the_whole_rate():
-    training = TrainingConfig(length=8, batch_size=1, tokens=80, warmup_fraction=0, learning_rate=0.5)
+def test_without_warm_up_the_first_step_is_at_the_peak():
+    training = TrainingConfig(length=8, batch_size=1, tokens=80, warmup_fraction=0)
     assert counts.warmup_steps(training) == 0
-    assert [counts.learning_rate(training, step) for step in (0, 5, 9)] == pytest.approx([0.5, 0.25, 0.05])
+    assert [counts.schedule(training, step) for step in (0, 5, 9)] == pytest.approx([1, 0.5, 0.1])
 
 
 def test_the_schedule_of_a_small_training_is_as_drawn_by_hand():
-    training = TrainingConfig(length=8, batch_size=1, tokens=73, warmup_fraction=0.4, learning_rate=0.6)
+    training = TrainingConfig(length=8, batch_size=1, tokens=73, warmup_fraction=0.4)
     assert counts.steps(training) == 10
-    assert [counts.learning_rate(training, step) for step in range(10)] == pytest.approx(
-        [0.15, 0.3, 0.45, 0.6, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+    assert [counts.schedule(training, step) for step in range(10)] == pytest.approx(
+        [1 / 4, 2 / 4, 3 / 4, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
     )
 
 

@@ -19,6 +19,7 @@ from attnscale import counts
 from attnscale import train as module
 from attnscale.errors import UserError
 from attnscale.files import write_json
+from attnscale.optimizers import Muon
 from attnscale.tokens.batches import TrainingBatches
 from attnscale.train import train
 from tests.unit.conftest import train_settings
@@ -49,12 +50,12 @@ def stop_at(monkeypatch, step: int, number: int = signal.SIGTERM) -> None:
     monkeypatch.setattr(TrainingBatches, "batch", stopping)
 
 
-@pytest.mark.parametrize("recipe", ["fast", "faithful"])
+@pytest.mark.parametrize(("recipe", "optimizer"), [("fast", "muon"), ("faithful", "adamw")])
 @pytest.mark.parametrize("stops", [[3], [0, 6, 9]])
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
-    tokens_dir, environment, tmp_path, monkeypatch, recipe, stops
+    tokens_dir, environment, tmp_path, monkeypatch, recipe, optimizer, stops
 ):
-    settings = train_settings(model={"recipe": recipe})
+    settings = train_settings(model={"recipe": recipe}, training={"optimizer": optimizer})
     train(settings, tokens_dir, environment, tmp_path / "whole")
     for step in stops:
         with monkeypatch.context() as patch:
@@ -247,11 +248,18 @@ def test_bf16_trains_and_is_recorded(tokens_dir, environment, tmp_path):
 
 
 def test_the_learning_rate_of_every_step_reaches_the_optimizer(tokens_dir, environment, tmp_path, monkeypatch):
-    seen = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(
-        torch.optim.AdamW, "step", lambda self: (seen.append([g["lr"] for g in self.param_groups]), step(self))[1]
-    )
-    settings = train_settings()
+    seen = {torch.optim.AdamW: [], Muon: []}
+    for kind, steps in seen.items():
+
+        def watched(self, real=kind.step, steps=steps):
+            steps.append([group["lr"] for group in self.param_groups])
+            return real(self)
+
+        monkeypatch.setattr(kind, "step", watched)
+    settings = train_settings(training={"learning_rate": 0.004, "muon_learning_rate": 0.03})
     train(settings, tokens_dir, environment, tmp_path)
-    assert seen == [[counts.learning_rate(settings.training, number)] * 2 for number in range(12)]
+    shares = [counts.schedule(settings.training, number) for number in range(12)]
+    assert seen == {
+        torch.optim.AdamW: [[0.004 * share] * 2 for share in shares],
+        Muon: [[0.03 * share] * 2 for share in shares],
+    }

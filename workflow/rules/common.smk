@@ -20,6 +20,7 @@ from attnscale.manifest import (
     other_files,
 )
 from attnscale.user_files import matching_files
+from attnscale.workflow_times import write_workflow_times
 from attnscale.yaml_files import read_yaml
 
 # A configuration file given by the user stands alone: merging it into the default would leave the

@@ -37,10 +37,11 @@ rule environment:
         lock=LOCK,
         device=CONFIG.compute.device,
         precision=CONFIG.compute.precision,
+        compilation=CONFIG.compute.compile,
         threads=CONFIG.compute.threads,
     shell:
         """
         attnscale environment --lock {params.lock:q} --device {params.device:q} \
-            --precision {params.precision:q} --threads {params.threads:q} \
-            --output {output:q} 2>{log:q}
+            --precision {params.precision:q} --compile {params.compilation:q} \
+            --threads {params.threads:q} --output {output:q} 2>{log:q}
         """

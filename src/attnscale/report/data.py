@@ -29,6 +29,7 @@ class Environment(Record):
     device: str
     device_name: str
     precision: str
+    compile: bool
     threads: int
     packages: dict[str, str]
     lock_sha256: str | None
@@ -46,6 +47,7 @@ class RunRecord(Record):
     tokens_per_second: float = Field(ge=0)
     device: str
     precision: str
+    compile: bool
     threads: int
     git_commit: str | None = None
     resumed_from_steps: tuple[int, ...] = ()

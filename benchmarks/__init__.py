@@ -1,0 +1,1 @@
+"""Measurements of speed and memory; `python -m benchmarks.run --help` says how to start them."""

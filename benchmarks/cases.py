@@ -1,0 +1,74 @@
+"""What all contestants compute: sizes, ids and masks made in advance, and how many FLOPs a step has.
+
+Tensor names end in their shape: B windows, N tokens of a window, S masked tokens of the batch.
+"""
+
+import math
+
+import numpy as np
+
+from attnscale import counts
+from attnscale.config import PRESETS, ModelConfig, TokensConfig, TrainingConfig, TrainSettings
+from attnscale.rng import Stream
+from attnscale.tokens.batches import Batch, TrainingBatches
+from attnscale.tokens.vocabulary import Vocabulary
+
+STEPS = 5  # per turn: long against the clock, short against a shared machine's moods
+NEVER = 10**9
+
+
+class Case:
+    """A training with its batches.
+
+    Args:
+        model: sizes and recipe.
+        training: the recipe; what it says of tokens, logs and checkpoints does not count.
+        vocabulary_size: number of ids.
+        threads: CPU threads of each contestant.
+        steps: steps of one turn.
+    """
+
+    def __init__(
+        self, model: ModelConfig, training: TrainingConfig, vocabulary_size: int, threads: int, steps: int = STEPS
+    ) -> None:
+        training = training.model_copy(update={"log_every": NEVER, "checkpoint_every": NEVER})
+        values = {"arm": "benchmark", "attention": {"name": "attention_o"}, "seed": 0, "threads": threads}
+        self.settings = TrainSettings.model_validate({**values, "model": model, "training": training})
+        self.model, self.training, self.threads, self.steps = model, training, threads, steps
+        self.tokens = counts.tokens_per_step(training)
+        self.vocabulary_size = vocabulary_size
+        vocabulary = Vocabulary(vocabulary_size)
+        ids = vocabulary.special_count + Stream("benchmark ids").integers(100_000, vocabulary.ordinary_count)
+        source = TrainingBatches(ids, np.array([0, len(ids)]), vocabulary, training, seed=0)
+        self.batches = [source.batch(step) for step in range(steps)]
+
+    def batch(self, step: int) -> Batch:
+        """What the training loop asks of its `TrainingBatches`."""
+        return self.batches[step % self.steps]
+
+    def products(self) -> list[tuple[int, int, int]]:
+        """Products with weights of one forward pass, (rows, in, out); the masked alone pass the last block's end."""
+        tokens, masked = self.tokens, counts.masked_per_step(self.training)
+        w, f = self.model.width, self.model.feed_forward
+        shapes: list[tuple[int, int, int]] = []
+        for rows in [tokens] * (self.model.layers - 1) + [masked]:
+            shapes += [(tokens, w, 3 * w), (rows, w, w), (rows, w, f), (rows, f, w)]
+        return [*shapes, (masked, w, self.vocabulary_size)]
+
+    def product_flops(self) -> int:
+        """FLOPs of a step's weight products: multiply and add, once forward and twice backward."""
+        return 6 * sum(math.prod(shape) for shape in self.products())
+
+    def step_flops(self) -> int:
+        """Model FLOPs of a step: weight products, and the two products of attention in every block."""
+        return self.product_flops() + 12 * self.tokens * self.training.length * self.model.width * self.model.layers
+
+
+def preset_case(preset: str, threads: int, steps: int = STEPS) -> Case:
+    """The case of a preset with the default recipe; `smoke` is as small as config/smoke.yaml."""
+    if preset not in PRESETS:
+        raise ValueError(f"no preset is called {preset}")
+    smoke = preset == "smoke"
+    training = TrainingConfig.model_validate({"batch_size": 16} if smoke else {})
+    vocabulary_size = 1024 if smoke else TokensConfig().vocabulary_size
+    return Case(ModelConfig.model_validate({"preset": preset}), training, vocabulary_size, threads, steps)
