@@ -17,6 +17,14 @@ STEPS = 5  # per turn: long against the clock, short against a shared machine's 
 NEVER = 10**9
 
 
+# What the trials before this code trained with. Both sides of a race train with it, so that engines are compared and
+# not recipes; what a recipe gains and costs is `benchmarks/recipe.py`'s question.
+TRIAL = TrainingConfig(
+    length=64, batch_size=64, mask_rate=0.15, optimizer="adamw", learning_rate=1e-3, warmup_fraction=0.05,
+    weight_decay=0.01, adam_beta1=0.9, adam_beta2=0.98, clip_norm=1.0,
+)  # fmt: skip
+
+
 class Case:
     """A training with its batches.
 
@@ -64,11 +72,12 @@ class Case:
         return self.product_flops() + 12 * self.tokens * self.training.length * self.model.width * self.model.layers
 
 
-def preset_case(preset: str, threads: int, steps: int = STEPS) -> Case:
-    """The case of a preset with the default recipe; `smoke` is as small as config/smoke.yaml."""
+def preset_case(preset: str, threads: int, steps: int = STEPS, training: TrainingConfig = TRIAL) -> Case:
+    """The case of a preset; `smoke` is as small as config/smoke.yaml."""
     if preset not in PRESETS:
         raise ValueError(f"no preset is called {preset}")
     smoke = preset == "smoke"
-    training = TrainingConfig.model_validate({"batch_size": 16} if smoke else {})
+    if smoke:
+        training = training.model_copy(update={"batch_size": 16})
     vocabulary_size = 1024 if smoke else TokensConfig().vocabulary_size
     return Case(ModelConfig.model_validate({"preset": preset}), training, vocabulary_size, threads, steps)

@@ -14,7 +14,7 @@ from attnscale.config import Config, TrainingConfig, load_config
 from attnscale.errors import UserError
 from attnscale.yaml_files import read_yaml
 from benchmarks import ours
-from benchmarks.cases import Case
+from benchmarks.cases import TRIAL, Case
 from benchmarks.measures import Result, Row
 from benchmarks.turns import Entry, Times, median_ratio, race
 
@@ -23,10 +23,6 @@ NAME = "recipe_tokens_to_43_vs_trial"
 ARM = "attention_o"
 ACCURACY, LENGTH = 0.43, 64
 TRIAL_TOKENS = 16_000_000
-TRIAL = TrainingConfig(
-    length=LENGTH, batch_size=64, mask_rate=0.15, optimizer="adamw", learning_rate=1e-3, warmup_fraction=0.05,
-    weight_decay=0.01, adam_beta1=0.9, adam_beta2=0.98, clip_norm=1.0,
-)  # fmt: skip
 HOW_TO = "run `make CONFIG=config/to_43.yaml` first"
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from torch.profiler import ProfilerActivity, profile
 
-from attnscale.config import ComputeConfig
+from attnscale.config import ComputeConfig, TrainingConfig
 from attnscale.environment import describe
 from benchmarks import ours
 from benchmarks.cases import preset_case
@@ -69,7 +69,7 @@ def main(
 ) -> None:
     """Print the shares."""
     record = describe(Path("envs/run.lock"), "cpu", "auto", threads)
-    turns = ours.training(preset_case(preset, threads), {**record, "compile": False})
+    turns = ours.training(preset_case(preset, threads, training=TrainingConfig()), {**record, "compile": False})
     for _ in range(3):  # build, warm up, and one turn that is not watched
         next(turns)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:

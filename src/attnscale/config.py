@@ -132,7 +132,8 @@ class ModelConfig(Section):
     )
     recipe: Literal["fast", "faithful"] = Field(
         default="fast",
-        description="fast: pre-norm, no dropout; faithful: the post-norm BERT layout of RoFormer with dropout 0.1",
+        description="fast: pre-norm, a norm after the embedding, no dropout; faithful: the post-norm BERT layout of "
+        "RoFormer with dropout 0.1",
     )
     rope_theta: float = Field(default=10000.0, gt=1, description="base of the rotary position embedding")
 
@@ -164,8 +165,8 @@ class TrainingConfig(Section):
 
     length: int = Field(default=64, ge=8, le=65536, description="tokens per training window, the L of the formulas")
     batch_size: int = Field(default=64, ge=1, le=65536, description="windows per step")
-    tokens: int = Field(default=6_000_000, ge=1, description="training tokens in all, rounded up to whole steps")
-    mask_rate: float = Field(default=0.15, gt=0, lt=1, description="share of tokens to predict, exact in every batch")
+    tokens: int = Field(default=2_000_000, ge=1, description="training tokens in all, rounded up to whole steps")
+    mask_rate: float = Field(default=0.3, gt=0, lt=1, description="share of tokens to predict, exact in every batch")
     optimizer: Literal["muon", "adamw"] = Field(
         default="muon", description="muon: Muon for the blocks' matrices and AdamW for the rest; adamw: for all"
     )

@@ -1,8 +1,12 @@
 """Whole numbers that follow from the training settings; on their own so that a change here is seen as one."""
 
-import math
+from __future__ import annotations
 
-from attnscale.config import TrainingConfig
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attnscale.config import TrainingConfig
 
 
 def tokens_per_step(training: TrainingConfig) -> int:

@@ -1,7 +1,8 @@
 """The encoder: RoFormer in two recipes, one file to read from top to bottom.
 
-`fast` is pre-norm without biases or dropout; `faithful` is the post-norm BERT layout of RoFormer. What
-differs between attentions is not here: an `Attention` object (see `attnscale.attention`) supplies it.
+`fast` is pre-norm with another norm after the embedding, without biases or dropout; `faithful` is the post-norm BERT
+layout of RoFormer. What differs between attentions is not here: an `Attention` object (see `attnscale.attention`)
+supplies it.
 
 Tensor names end in their shape:
     B rows of the batch, N tokens of a row, T = B*N tokens of the batch, S selected tokens (S <= T),
@@ -9,15 +10,20 @@ Tensor names end in their shape:
     V vocabulary.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from attnscale.attention import Attention, Context
-from attnscale.config import ModelConfig
 from attnscale.rng import Stream
+
+if TYPE_CHECKING:
+    from attnscale.config import ModelConfig
 
 INIT_STD = 0.02
 
@@ -114,7 +120,7 @@ class Encoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, config.width)
         # RoFormer adds the embedding of segment 0 to every token; kept as what it is, a learned offset.
         self.segment = nn.Parameter(torch.zeros(config.width)) if faithful else None
-        self.embedding_norm = _norm(config) if faithful else nn.Identity()
+        self.embedding_norm = _norm(config)
         self.dropout = nn.Dropout(0.1 if faithful else 0.0)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.final_norm = nn.Identity() if faithful else _norm(config)

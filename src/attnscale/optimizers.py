@@ -3,14 +3,18 @@
 Tensor names end in their shape: G matrices of equal shape, I rows, J columns, K = min(I, J).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from attnscale.config import TrainingConfig
 from attnscale.model import Encoder
+
+if TYPE_CHECKING:
+    from attnscale.config import TrainingConfig
 
 # Coefficients and number of steps of the quintic iteration, from Jordan et al. 2024, "Muon: An optimizer for hidden
 # layers in neural networks" (kellerjordan.github.io/posts/muon): singular values end up between 0.7 and 1.2.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import pipeline
 from tests.workflow.conftest import ROOT, SMOKE
 
 pytestmark = pytest.mark.workflow
@@ -71,6 +72,15 @@ def test_snakemakes_own_report_is_written_without_a_network(finished, tmp_path):
     html = target.read_text(encoding="utf-8")
     assert "accuracy against length" in html
     assert "learning curves" in html
+
+
+def test_a_finished_run_tells_how_much_of_its_time_was_neither_training_nor_evaluation(finished):
+    found = pipeline.measure(finished.results)
+    assert not found.left_out
+    assert 0 < found.values["pipeline_overhead_share"] < 1
+    jobs = {row.what for row in found.rows}
+    assert {"workflow", "corpus", "train/attention_o/seed0", "evaluate/attention_o_logn_at_test/seed0"} <= jobs
+    assert all(row.value > 0 for row in found.rows)
 
 
 def test_rules_have_what_every_rule_must_have():

@@ -3,18 +3,22 @@
 Shapes: B windows per batch, N tokens per window, S tokens to predict in the whole batch.
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attnscale.config import TrainingConfig
 from attnscale.counts import masked_per_step
 from attnscale.rng import Stream
 from attnscale.tokens.load import check_long_enough
 from attnscale.tokens.masks import mask_tokens
 from attnscale.tokens.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from attnscale.config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
