@@ -165,7 +165,7 @@ class TrainingConfig(Section):
 
     length: int = Field(default=64, ge=8, le=65536, description="tokens per training window, the L of the formulas")
     batch_size: int = Field(default=64, ge=1, le=65536, description="windows per step")
-    tokens: int = Field(default=2_000_000, ge=1, description="training tokens in all, rounded up to whole steps")
+    tokens: int = Field(default=1_500_000, ge=1, description="training tokens in all, rounded up to whole steps")
     mask_rate: float = Field(default=0.3, gt=0, lt=1, description="share of tokens to predict, exact in every batch")
     optimizer: Literal["muon", "adamw"] = Field(
         default="muon", description="muon: Muon for the blocks' matrices and AdamW for the rest; adamw: for all"

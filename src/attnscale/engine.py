@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -62,6 +63,15 @@ def can_compile(device: str) -> bool:
             return bool(torch.isfinite(function(torch.ones(64, device=device))).item())
     except Exception:  # a missing header, a read-only cache, a full disk, no Triton: the kinds are not enumerable
         return False
+
+
+def compiler() -> str | None:
+    """Name and version of the C++ compiler that `torch.compile` calls on a CPU; bits depend on it."""
+    try:
+        done = subprocess.run([os.environ.get("CXX") or "g++", "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.splitlines()[0].strip() if done.stdout else None
 
 
 def compiled(function: Function) -> Function:

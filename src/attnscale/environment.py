@@ -61,7 +61,7 @@ def describe(lock: Path, device: str, precision: str, threads: int, compilation:
     """
     import torch
 
-    from attnscale.engine import can_compile
+    from attnscale.engine import can_compile, compiler
 
     for given, known, key in (
         (device, DEVICES, "device"),
@@ -96,6 +96,7 @@ def describe(lock: Path, device: str, precision: str, threads: int, compilation:
         "device_name": torch.cuda.get_device_name() if device == "cuda" else _cpu_name(),
         "precision": precision,
         "compile": compilation == "on",
+        "compiler": compiler() if compilation == "on" and device == "cpu" else None,
         "threads": threads,
     }
 

@@ -3,10 +3,10 @@
 import csv
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -22,39 +22,22 @@ from attnscale.model import Encoder
 from attnscale.tokens.batches import TrainingBatches
 from attnscale.tokens.load import load_evaluation_set, load_training_tokens, load_vocabulary
 from benchmarks.cases import preset_case
-from benchmarks.gpu import arms, checks, speed
-from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.command import main
-from benchmarks.gpu.feed import feed
-from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.settings import AT_TEST, TRAINED, defaults, model_settings, parse_change, training_settings
+from benchmarks.device import arms, checks, speed
+from benchmarks.device.bench import Bench
+from benchmarks.device.command import main
+from benchmarks.device.feed import feed
+from benchmarks.device.findings import Findings
+from benchmarks.device.settings import AT_TEST, TRAINED, defaults, model_settings, parse_change, training_settings
 from tests.unit.conftest import LENGTH, train_settings
 
 PROJECT = Path(__file__).parents[2]
+SCRIPT = str(PROJECT / "benchmarks" / "gpu.py")
 CPU = torch.device("cpu")
-# What may be imported besides Python's own modules: what the script is said to need, and torch's own requirements.
-ALLOWED = (
-    "torch functorch torchgen numpy safetensors attnscale benchmarks "
-    "typing_extensions filelock sympy mpmath networkx jinja2 markupsafe fsspec setuptools _distutils_hack"
-)
-BARE = f"""
-import runpy, sys
-
-class OnlyAllowed:
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in {ALLOWED.split()} and not top.startswith("_sysconfig"):
-            raise ModuleNotFoundError(f"{{name}} is kept away by the test", name=name)
-
-# As if the package were not installed: no folder of its source on the path.
-sys.path[:] = [entry for entry in sys.path if not entry.endswith("/src") and entry not in ("", ".")]
-for name in list(sys.modules):
-    if name.partition(".")[0] not in sys.stdlib_module_names and name != "__main__":
-        del sys.modules[name]
-sys.meta_path.insert(0, OnlyAllowed())
-folder = sys.argv.pop(1)
-runpy.run_path(folder, run_name="__main__")
-"""
+# What is installed where the script runs: what it is said to need, and torch's own requirements.
+INSTALLED = (
+    "torch", "torchgen", "functorch", "triton", "nvidia", "numpy", "numpy.libs", "safetensors", "typing_extensions.py",
+    "filelock", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec",
+)  # fmt: skip
 QUICK = [
     "--device", "cpu", "--preset", "smoke", "--compile", "off", "--threads", "1", "--batch-size", "4",
     "--speed-sizes", "2,4", "--speed-steps", "1", "--turns", "2", "--compare-steps", "3", "--repeat-steps", "2",
@@ -66,14 +49,29 @@ def command(tokens_dir, output, *more: str) -> list[str]:
     return ["--tokens", str(tokens_dir), "--output", str(output), *QUICK, *more]
 
 
-def bare_python(tmp_path, arguments: list[str]) -> subprocess.Popen[str]:
-    """The script in a Python that can import nothing but what it is said to need, in a foreign folder."""
-    line = [sys.executable, "-c", BARE, str(PROJECT / "benchmarks" / "gpu"), *arguments]
-    return subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def bare_python(tmp_path):
+    """Starts a Python that finds nothing installed but what the script is said to need, in a foreign folder."""
+    site, cwd = tmp_path / "site", tmp_path / "elsewhere"
+    site.mkdir()
+    cwd.mkdir()
+    installed = Path(torch.__file__).parents[1]
+    for name in INSTALLED:
+        if (installed / name).exists():
+            (site / name).symlink_to(installed / name)
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        line = [sys.executable, "-S", *arguments]  # -S: without site-packages
+        environment = {**os.environ, "PYTHONPATH": str(site)}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(line, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+    return start
 
 
 @pytest.fixture
 def bench(tokens_dir) -> Bench:
+    torch.set_num_threads(1)
     return Bench(
         tokens_dir, "smoke", "cpu", bf16=False, compiled=False, batch_size=4, changes={"length": LENGTH, "log_every": 5}
     )
@@ -290,9 +288,11 @@ def test_two_trainings_that_differ_are_found_out(bench, tmp_path, monkeypatch):
     assert findings.problems == ["two equal trainings of 2 steps differ in their weights"]
 
 
-def test_the_whole_script_runs_with_nothing_installed_but_torch_numpy_and_safetensors(tokens_dir, tmp_path):
+def test_the_whole_script_runs_with_nothing_installed_but_torch_numpy_and_safetensors(
+    tokens_dir, tmp_path, bare_python
+):
     output = tmp_path / "out"
-    process = bare_python(tmp_path, command(tokens_dir, output, "--seeds", "2", "--minutes", "5"))
+    process = bare_python(SCRIPT, *command(tokens_dir, output, "--seeds", "2", "--minutes", "5"))
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
     summary = json.loads((output / "summary.json").read_text())
@@ -318,15 +318,15 @@ def test_the_whole_script_runs_with_nothing_installed_but_torch_numpy_and_safete
     assert not list(output.rglob("*.part"))
     for part in ("fp32 on the device", "two trainings", "of the matrix rate", "of the anchor", "mean of 2 seeds"):
         assert part in out
-    # Without the blocker the same test could pass by accident: see that it blocks.
-    probe = textwrap.dedent(BARE).replace("runpy.run_path(folder", "import pydantic; runpy.run_path(folder")
-    blocked = subprocess.run([sys.executable, "-c", probe, "."], capture_output=True, text=True)
-    assert "pydantic is kept away" in blocked.stderr
+    # The environment is as bare as it is meant to be, and the package itself not installed in it.
+    seek = "import importlib.util, sys; print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name)])"
+    names = ("attnscale", "pydantic", "pandas", "yaml", "typer", "rich", "tokenizers", "transformers", "numpy")
+    assert bare_python("-c", seek, *names).communicate()[0].split() == ["numpy"]
 
 
-def test_killed_in_the_middle_it_leaves_what_was_finished(tokens_dir, tmp_path):
+def test_killed_in_the_middle_it_leaves_what_was_finished(tokens_dir, tmp_path, bare_python):
     output = tmp_path / "out"
-    process = bare_python(tmp_path, command(tokens_dir, output, "--precision", "fp32"))
+    process = bare_python(SCRIPT, *command(tokens_dir, output, "--precision", "fp32"))
     try:
         end = time.monotonic() + 60
         while not (output / "runs" / "acl2022").exists():
@@ -350,7 +350,6 @@ def test_killed_in_the_middle_it_leaves_what_was_finished(tokens_dir, tmp_path):
         (["--tokens", "nowhere"], "error: nowhere/manifest.json is missing; run the stage that makes it"),
         (["--set", "speed=3"], "error: --set speed=3: no training setting is called speed"),
         (["--set", "length=100000"], "error: no training document has training.length = 100000 tokens"),
-        (["--output", "taken"], "error: taken is a folder, device or pipe"),
         (["--output", "old"], "error: old holds the results of an earlier call; choose another --output"),
         (["--output", "file"], "error: cannot use file"),
     ],
@@ -358,12 +357,11 @@ def test_killed_in_the_middle_it_leaves_what_was_finished(tokens_dir, tmp_path):
 def test_what_cannot_work_is_told_in_one_sentence(tokens_dir, tmp_path, monkeypatch, capsys, change, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    for folder in ("taken/summary.json", "old"):
-        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "old").mkdir()
     (tmp_path / "old" / "summary.json").write_text("{}")
     assert main(command(tokens_dir, "out", *change), time.monotonic()) == 1
     out, err = capsys.readouterr()
-    assert err.startswith(sentence) or "taken" in err
+    assert err.startswith(sentence)
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert out == ""

@@ -65,7 +65,7 @@ def test_the_schedule_of_a_small_training_is_as_drawn_by_hand():
     )
 
 
-def test_the_default_training_has_two_million_tokens_and_1229_masks_a_step():
+def test_the_default_training_has_a_million_and_a_half_tokens_and_1229_masks_a_step():
     training = TrainingConfig()
-    assert counts.steps(training) * counts.tokens_per_step(training) >= 2_000_000
+    assert counts.steps(training) * counts.tokens_per_step(training) >= 1_500_000
     assert counts.masked_per_step(training) == 1229

@@ -30,7 +30,10 @@ def test_words_that_mean_nothing_are_refused(device, precision, compilation):
 
 def test_only_bf16_is_compiled_by_itself(monkeypatch):
     monkeypatch.setattr(engine, "can_compile", lambda device: True)
-    assert describe(Path("none.lock"), "cpu", "bf16", 1)["compile"] is True
+    compiled = describe(Path("none.lock"), "cpu", "bf16", 1)
+    assert compiled["compile"] is True
+    assert compiled["compiler"] == engine.compiler()
+    assert describe(Path("none.lock"), "cpu", "fp32", 1)["compiler"] is None
     assert describe(Path("none.lock"), "cpu", "fp32", 1)["compile"] is False
     assert describe(Path("none.lock"), "cpu", "fp32", 1, "on")["compile"] is True
     assert describe(Path("none.lock"), "cpu", "bf16", 1, "off")["compile"] is False

@@ -19,8 +19,8 @@ from attnscale.optimizers import make_optimizers
 from attnscale.tokens.batches import TrainingBatches
 from attnscale.tokens.load import DocumentTokens
 from attnscale.tokens.vocabulary import Vocabulary
-from benchmarks.gpu.feed import feed
-from benchmarks.gpu.settings import Attention
+from benchmarks.device.feed import feed
+from benchmarks.device.settings import Attention
 
 if TYPE_CHECKING:
     from attnscale.config import ModelConfig, TrainingConfig

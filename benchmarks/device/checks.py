@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.machine import Machine
+from benchmarks.device.bench import Bench
+from benchmarks.device.findings import Findings
+from benchmarks.device.machine import Machine
 
 # Largest difference of two loss curves, in nats, over some twenty steps. fp32 on two devices differs by the order
 # of sums alone; bf16 has three digits.

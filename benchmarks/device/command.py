@@ -10,10 +10,12 @@ import torch
 
 from attnscale import engine
 from attnscale.errors import UserError, sentence_for_os_error
-from benchmarks.gpu import arms, checks, speed
-from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.findings import SUMMARY, Findings
-from benchmarks.gpu.settings import parse_change, presets
+from benchmarks.device import arms, checks, speed
+from benchmarks.device.bench import Bench
+from benchmarks.device.findings import SUMMARY, Findings
+from benchmarks.device.settings import parse_change, presets
+
+ABOUT = "Check, time and use the training on a GPU, within a budget of minutes; every part writes what it found."
 
 # Shares of the budget after which a part does not start any more, so that what comes later keeps its time.
 COMPARE_UNTIL, DETERMINISM_UNTIL, SPEED_UNTIL, PROFILE_UNTIL = 0.2, 0.35, 0.5, 0.6
@@ -21,7 +23,7 @@ COMPARE_UNTIL, DETERMINISM_UNTIL, SPEED_UNTIL, PROFILE_UNTIL = 0.2, 0.35, 0.5, 0
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Arguments of the command line."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/gpu", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python benchmarks/gpu.py", description=ABOUT, allow_abbrev=False)
     add = parser.add_argument
     add("--tokens", type=Path, required=True, metavar="FOLDER", help="results/NAME/tokens of a run of the pipeline")
     add("--output", type=Path, required=True, metavar="FOLDER", help="gets summary.json, accuracy.csv, runs/ ...")

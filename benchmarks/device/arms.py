@@ -22,10 +22,10 @@ from attnscale.errors import UserError
 from attnscale.files import write_bytes, write_text
 from attnscale.model import Encoder
 from attnscale.tokens.load import EvaluationSet
-from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.machine import Machine
-from benchmarks.gpu.settings import AT_TEST, TRAINED, Attention
+from benchmarks.device.bench import Bench
+from benchmarks.device.findings import Findings
+from benchmarks.device.machine import Machine
+from benchmarks.device.settings import AT_TEST, TRAINED, Attention
 
 if TYPE_CHECKING:
     from attnscale.config import TrainingConfig
@@ -59,16 +59,16 @@ def train_all(
     found.update(steps=steps, tokens=training.tokens, batch_size=bench.batch_size, runs=[])
     findings.say(f"each training has {steps} steps of {bench.batch_size} windows, {training.tokens:,} tokens")
     rows: list[tuple[str, int, int, int, int]] = []
+    lasted: list[float] = []
     # No itertools.product: it would read all seeds first, and they may be endless.
     for seed, arm in ((seed, arm) for seed in seeds for arm in TRAINED):
-        needed = RESERVE
-        if bench.tokens_per_second:
-            needed += training.tokens / bench.tokens_per_second
+        needed = min(lasted, default=training.tokens / (bench.tokens_per_second or math.inf)) + RESERVE
         if not bench.has_machine(arm, bench.batch_size):
             needed += bench.compile_seconds
         if findings.left() < needed:
             findings.say(f"{arm} seed {seed} and what follows are left out: {needed:.0f} s would be needed")
             break
+        begun = findings.used()
         machine = bench.machine(arm, bench.batch_size)
         run = _train(bench, findings, machine, training, arm, seed)
         if run is None:
@@ -79,6 +79,7 @@ def train_all(
         rows += _evaluate(bench, findings, machine, arm, seed)
         write_accuracy(findings.folder / "accuracy.csv", rows)
         findings.write()
+        lasted.append(findings.used() - begun)
     for line in means(rows):
         findings.say(line)
 

@@ -7,8 +7,8 @@ import torch
 
 from attnscale import counts
 from attnscale.tokens.load import check_long_enough, load_evaluation_set, load_training_tokens, load_vocabulary
-from benchmarks.gpu.machine import Machine
-from benchmarks.gpu.settings import TRAINED, model_settings, training_settings
+from benchmarks.device.machine import Machine
+from benchmarks.device.settings import TRAINED, model_settings, training_settings
 
 if TYPE_CHECKING:
     from attnscale.config import TrainingConfig

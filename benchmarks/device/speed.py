@@ -12,8 +12,8 @@ import torch
 from attnscale import counts
 from attnscale.files import write_text
 from attnscale.tokens.batches import TrainingBatches
-from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.findings import Findings
+from benchmarks.device.bench import Bench
+from benchmarks.device.findings import Findings
 
 if TYPE_CHECKING:
     from attnscale.config import ModelConfig, TrainingConfig
@@ -154,7 +154,7 @@ def profile(bench: Bench, found: dict[str, Any], findings: Findings) -> None:
         for _ in itertools.islice(train, 3):
             pass
         machine.wait()
-    by = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+    by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     table = profiler.key_averages().table(sort_by=by, row_limit=40, max_name_column_width=90)
     write_text(findings.folder / "profile.txt", table)
     found.update(steps=3, batch_size=bench.batch_size, file="profile.txt")
