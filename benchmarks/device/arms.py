@@ -70,13 +70,17 @@ def train_all(
             break
         begun = findings.used()
         machine = bench.machine(arm, bench.batch_size)
-        run = _train(bench, findings, machine, training, arm, seed)
-        if run is None:
-            break
-        found["runs"].append(run)
-        if keep:
-            write_bytes(_folder(findings, arm, seed) / "model.safetensors", machine.weights())
-        rows += _evaluate(bench, findings, machine, arm, seed)
+        try:
+            run = _train(bench, findings, machine, training, arm, seed)
+            if run is None:
+                break
+            found["runs"].append(run)
+            if keep:
+                write_bytes(_folder(findings, arm, seed) / "model.safetensors", machine.weights())
+            rows += _evaluate(bench, findings, machine, arm, seed)
+        except UserError as error:  # it diverged; the others need not
+            findings.check(False, str(error))
+            continue
         write_accuracy(findings.folder / "accuracy.csv", rows)
         findings.write()
         lasted.append(findings.used() - begun)

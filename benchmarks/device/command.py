@@ -52,9 +52,12 @@ def _positive(kind: type) -> "functools.partial[float]":
 
 
 def _read_positive(kind: type, text: str) -> float:
-    number: float = kind(text)
+    try:
+        number: float = kind(text)
+    except ValueError:
+        number = 0
     if not 0 < number < 1e12:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number above 0")
     return number
 
 

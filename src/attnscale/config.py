@@ -171,7 +171,7 @@ class TrainingConfig(Section):
         default="muon", description="muon: Muon for the blocks' matrices and AdamW for the rest; adamw: for all"
     )
     learning_rate: float = Field(default=3e-3, gt=0, lt=1, description="peak learning rate of AdamW")
-    muon_learning_rate: float = Field(default=0.02, gt=0, lt=1, description="peak learning rate of Muon")
+    muon_learning_rate: float = Field(default=0.03, gt=0, lt=1, description="peak learning rate of Muon")
     muon_momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon: decay of the gradients' mean")
     warmup_fraction: float = Field(default=0.05, ge=0, lt=1, description="share of steps with rising learning rate")
     weight_decay: float = Field(default=0.01, ge=0, lt=1, description="AdamW weight decay, not on biases and norms")
