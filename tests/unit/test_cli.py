@@ -131,7 +131,7 @@ def test_config_shows_every_default(attnscale, tmp_path):
     (tmp_path / "mine.yaml").write_text(GOOD)
     code, out, err = attnscale("config", "--configfile", tmp_path / "mine.yaml")
     assert (code, err) == (0, "")
-    for key in ("seeds:", "learning_rate: 0.001", "width: 256", "lengths: [64, 128", "device: auto"):
+    for key in ("seeds:", "learning_rate: 0.003", "width: 256", "lengths: [64, 128", "device: auto"):
         assert key in out
     code, shown, _ = attnscale("config", "--configfile", tmp_path / "mine.yaml", "--output", tmp_path / "out.yaml")
     assert (code, shown) == (0, "")
