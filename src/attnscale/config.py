@@ -256,6 +256,12 @@ class EvaluationConfig(Section):
         return lengths
 
 
+def _or_boolean(schema: dict[str, Any]) -> None:
+    """For the JSON schema: YAML 1.1 reads on and off without quotes as true and false."""
+    del schema["type"]
+    schema["enum"] = [*schema["enum"], True, False]
+
+
 class ComputeConfig(Section):
     """What the numbers depend on besides data and formulas."""
 
@@ -265,8 +271,15 @@ class ComputeConfig(Section):
         default="auto", description="auto: bf16 on GPUs and on CPUs with AMX or AVX512-BF16, else fp32"
     )
     compile: Literal["auto", "on", "off"] = Field(
-        default="auto", description="compile the training step; auto: with bf16, if torch can compile here"
+        default="auto",
+        description="compile the training step; auto: with bf16, if torch can compile here",
+        json_schema_extra=_or_boolean,
     )
+
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _accept_yaml_booleans(cls, value: Any) -> Any:
+        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class CorpusSettings(Section):

@@ -174,7 +174,8 @@ def _type(field: dict[str, Any]) -> str:
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
-        return " or ".join(f"`{value}`" for value in field["enum"])
+        # Of two spellings of one choice, on and true, the page shows the word.
+        return " or ".join(f"`{value}`" for value in field["enum"] if not isinstance(value, bool))
     if "anyOf" in field:
         return " or ".join("map" if "$ref" in part else _type(part) for part in field["anyOf"])
     if field.get("type") == "array":

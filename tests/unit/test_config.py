@@ -342,6 +342,13 @@ def test_the_faithful_recipe_keeps_its_training_whatever_the_fast_one_learns():
     assert (chosen.mask_rate, chosen.optimizer, chosen.learning_rate) == (0.2, "muon", 1e-3)
 
 
+@pytest.mark.parametrize(("written", "meant"), [("on", "on"), ("off", "off"), ("'off'", "off"), ("auto", "auto")])
+def test_on_and_off_may_stand_without_quotes(tmp_path, written, meant):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"name: a\narms: {{attention_o: {{attention: attention_o}}}}\ncompute: {{compile: {written}}}\n")
+    assert load_config(path).compute.compile == meant
+
+
 def test_short_and_long_forms_of_an_attention_are_the_same():
     forms = ["{name: attention_e, base: 128}", "{name: attention_e, parameters: {base: 128}}"]
     first, second = (parse_config(merged(f"arms: {{e: {{attention: {form}}}}}"), "c.yaml") for form in forms)
