@@ -3,8 +3,6 @@
 Tensor names end in their shape: B windows, N tokens of a window, S masked tokens of the batch.
 """
 
-import math
-
 import numpy as np
 
 from attnscale import counts
@@ -12,6 +10,7 @@ from attnscale.config import PRESETS, ModelConfig, TokensConfig, TrainingConfig,
 from attnscale.rng import Stream
 from attnscale.tokens.batches import Batch, TrainingBatches
 from attnscale.tokens.vocabulary import Vocabulary
+from benchmarks.products import attention_flops, product_flops, products
 
 STEPS = 5  # per turn: long against the clock, short against a shared machine's moods
 NEVER = 10**9
@@ -55,21 +54,16 @@ class Case:
         return self.batches[step % self.steps]
 
     def products(self) -> list[tuple[int, int, int]]:
-        """Products with weights of one forward pass, (rows, in, out); the masked alone pass the last block's end."""
-        tokens, masked = self.tokens, counts.masked_per_step(self.training)
-        w, f = self.model.width, self.model.feed_forward
-        shapes: list[tuple[int, int, int]] = []
-        for rows in [tokens] * (self.model.layers - 1) + [masked]:
-            shapes += [(tokens, w, 3 * w), (rows, w, w), (rows, w, f), (rows, f, w)]
-        return [*shapes, (masked, w, self.vocabulary_size)]
+        """Products with weights of one forward pass, (rows, in, out)."""
+        return products(self.model, self.training, self.vocabulary_size)
 
     def product_flops(self) -> int:
-        """FLOPs of a step's weight products: multiply and add, once forward and twice backward."""
-        return 6 * sum(math.prod(shape) for shape in self.products())
+        """FLOPs of a step's weight products."""
+        return product_flops(self.products())
 
     def step_flops(self) -> int:
-        """Model FLOPs of a step: weight products, and the two products of attention in every block."""
-        return self.product_flops() + 12 * self.tokens * self.training.length * self.model.width * self.model.layers
+        """Model FLOPs of a step: weight products and attention."""
+        return self.product_flops() + attention_flops(self.model, self.training)
 
 
 def preset_case(preset: str, threads: int, steps: int = STEPS, training: TrainingConfig = TRIAL) -> Case:

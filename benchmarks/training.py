@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from attnscale import engine
-from benchmarks import ours, peers
+from benchmarks import ours, peers, products
 from benchmarks.cases import Case
 from benchmarks.measures import Result, Row
 from benchmarks.turns import Entry, Times, median_ratio, race
@@ -21,15 +21,11 @@ def matrix_products(case: Case, precision: str) -> Iterator[None]:
     torch.set_num_threads(case.threads)
     engine.keep_freed_memory()  # as our loop does: the rate without page faults is the one to be measured against
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    tensors = [[torch.randn(s[i], s[j], dtype=dtype) for i, j in ((0, 1), (2, 1), (0, 2))] for s in case.products()]
+    work = products.matrix_products(case.products(), torch.device("cpu"), dtype)
     yield
     while True:
         for _ in range(case.steps):
-            for inputs, weight, _ in tensors:
-                torch.nn.functional.linear(inputs, weight)
-            for inputs, weight, gradient in reversed(tensors):
-                torch.mm(gradient, weight)
-                torch.mm(gradient.t(), inputs)
+            next(work)
         yield
 
 
@@ -78,7 +74,7 @@ def result_of(case: Case, times: Times, records: Mapping[str, dict[str, Any]], u
             result.left_out[measure_name] = NO_PEER
         else:
             result.values[measure_name] = median_ratio(peer, our)
-    products = times[f"matrix_products {users}"]
-    fraction = median_ratio(products, our) * case.step_flops() / case.product_flops()
+    bare = times[f"matrix_products {users}"]
+    fraction = median_ratio(bare, our) * case.step_flops() / case.product_flops()
     result.values["train_matrix_rate_fraction"] = fraction
     return result

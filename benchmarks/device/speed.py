@@ -1,7 +1,6 @@
 """Tokens per second, against the rate of plain matrix products of the same shapes."""
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -14,47 +13,14 @@ from attnscale.files import write_text
 from attnscale.tokens.batches import TrainingBatches
 from benchmarks.device.bench import Bench
 from benchmarks.device.findings import Findings
+from benchmarks.products import attention_flops, matrix_products, product_flops, products
 
 if TYPE_CHECKING:
-    from attnscale.config import ModelConfig, TrainingConfig
+    from attnscale.config import TrainingConfig
 
 # A public speed-run trains a masked language model of 133 M parameters at 327,680 tokens/s on one H200; in FLOPs per
 # token that is this many at the size of `small`.
 ANCHOR = 3_400_000
-
-
-def products(model: "ModelConfig", training: "TrainingConfig", vocabulary_size: int) -> list[tuple[int, int, int]]:
-    """Products with weights of one forward pass, (rows, in, out); only masked tokens pass the last block's end."""
-    tokens, masked = counts.tokens_per_step(training), counts.masked_per_step(training)
-    w, f = model.width, model.feed_forward
-    shapes = []
-    for rows in [tokens] * (model.layers - 1) + [masked]:
-        shapes += [(tokens, w, 3 * w), (rows, w, w), (rows, w, f), (rows, f, w)]
-    return [*shapes, (masked, w, vocabulary_size)]
-
-
-def product_flops(shapes: list[tuple[int, int, int]]) -> int:
-    """FLOPs of a step's weight products: multiply and add, once forward and twice backward."""
-    return 6 * sum(math.prod(shape) for shape in shapes)
-
-
-def attention_flops(model: "ModelConfig", training: "TrainingConfig") -> int:
-    """FLOPs of the two products of attention in every block, forward and backward."""
-    return 12 * counts.tokens_per_step(training) * training.length * model.width * model.layers
-
-
-def matrix_products(shapes: list[tuple[int, int, int]], device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """A step's weight products alone: forward in order, then back as autograd computes them."""
-    tensors = [
-        [torch.randn(s[i], s[j], dtype=dtype, device=device) for i, j in ((0, 1), (2, 1), (0, 2))] for s in shapes
-    ]
-    while True:
-        for inputs, weight, _ in tensors:
-            torch.nn.functional.linear(inputs, weight)
-        for inputs, weight, gradient in reversed(tensors):
-            torch.mm(gradient, weight)
-            torch.mm(gradient.t(), inputs)
-        yield
 
 
 def measure(
