@@ -19,6 +19,11 @@ def steps(training: TrainingConfig) -> int:
     return math.ceil(training.tokens / tokens_per_step(training))
 
 
+def step_at(training: TrainingConfig, share: float) -> int:
+    """The step after which a share of the training is done; at least one."""
+    return max(1, round(share * steps(training)))
+
+
 def masked_per_step(training: TrainingConfig) -> int:
     """Tokens to predict in one batch: the exact count that `mask_rate` stands for, at least one."""
     return max(1, round(training.mask_rate * tokens_per_step(training)))

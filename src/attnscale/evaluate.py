@@ -17,16 +17,15 @@ import torch
 from torch import Tensor
 
 from attnscale import engine
-from attnscale.attention import make_variant
 from attnscale.config import EvaluateSettings
 from attnscale.environment import read_environment
 from attnscale.errors import UserError
 from attnscale.files import write_text
-from attnscale.model import Encoder
+from attnscale.model import Encoder, make_encoder
 from attnscale.progress import Reporter
 from attnscale.tokens.load import EvaluationSet, load_evaluation_set, load_vocabulary
 
-COLUMNS = ("arm", "seed", "length", "block", "correct", "total")
+COLUMNS = ("arm", "seed", "step", "length", "block", "correct", "total")
 
 
 def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, environment: Path, output: Path) -> None:
@@ -63,7 +62,7 @@ def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, enviro
             except UserError as error:
                 raise UserError(f"{settings.arm} seed {settings.seed}: {error}") from None
             for block, (correct, total) in enumerate(zip(correct_K, total_K, strict=True)):
-                writer.writerow((settings.arm, settings.seed, length, block, correct, total))
+                writer.writerow((settings.arm, settings.seed, settings.step, length, block, correct, total))
             reporter.update(done, f"{length} tokens: accuracy {sum(correct_K) / sum(total_K):.2%}")
     write_text(output, stream.getvalue())
 
@@ -74,9 +73,7 @@ def load_model(settings: EvaluateSettings, vocabulary_size: int, weights: Path) 
     Raises:
         UserError: the weights are missing, damaged or of another shape.
     """
-    attention = settings.attention
-    variant = make_variant(attention.name, attention.parameters, attention.module)
-    model = Encoder(settings.model, vocabulary_size, variant, settings.training_length)
+    model = make_encoder(settings.encoder, vocabulary_size)
     try:
         model.load_state_dict(safetensors.torch.load_file(weights))
     except FileNotFoundError:

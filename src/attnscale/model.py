@@ -12,6 +12,7 @@ Tensor names end in their shape:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnscale.attention import Attention, Context
+from attnscale.attention import Attention, Context, make_variant
+from attnscale.attention.base import ROTARY, Positions
+from attnscale.attention.positions import make_positions
 from attnscale.rng import Stream
 
 if TYPE_CHECKING:
-    from attnscale.config import ModelConfig
+    from attnscale.config import EncoderSettings, ModelConfig
 
 INIT_STD = 0.02
 
@@ -31,13 +34,17 @@ INIT_STD = 0.02
 class SelfAttention(nn.Module):
     """Projections and rotary positions around the variant's own mixing."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, variant: Attention, training_length: int) -> None:
         super().__init__()
         bias = config.recipe == "faithful"
         self.heads = config.heads
         self.dropout = 0.1 if config.recipe == "faithful" else 0.0
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=bias)
         self.out = nn.Linear(config.width, config.width, bias=bias)
+        learned = variant.learned(heads=config.heads, training_length=training_length)
+        self.learned = nn.ParameterDict(
+            {name: nn.Parameter(value.detach().float().clone()) for name, value in learned.items()}
+        )
 
     def forward(
         self, x_TE: Tensor, variant: Attention, context: Context, rotation: Tensor, selected_S: Tensor | None
@@ -63,6 +70,8 @@ class SelfAttention(nn.Module):
         q_BNHD, k_BNHD = torch.view_as_real(pairs * rotation).flatten(-2).to(qkv.dtype).unbind(2)
         v_BNHD = v.squeeze(2)
         dropout = self.dropout if self.training else 0.0
+        if self.learned:
+            context = dataclasses.replace(context, learned=dict(self.learned.items()))
         mixed_BHND = variant.mix(
             q_BNHD.transpose(1, 2), k_BNHD.transpose(1, 2), v_BNHD.transpose(1, 2), context, dropout
         )
@@ -73,12 +82,12 @@ class SelfAttention(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward with residual connections."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, variant: Attention, training_length: int) -> None:
         super().__init__()
         faithful = config.recipe == "faithful"
         self.post_norm = faithful
         self.dropout = nn.Dropout(0.1 if faithful else 0.0)
-        self.attention = SelfAttention(config)
+        self.attention = SelfAttention(config, variant, training_length)
         self.attention_norm = _norm(config)
         self.feed_forward = nn.Sequential(
             nn.Linear(config.width, config.feed_forward, bias=faithful),
@@ -109,12 +118,24 @@ class Encoder(nn.Module):
         vocabulary_size: V, number of ids.
         variant: the attention under test.
         training_length: L in tokens, for the variants whose formula holds it.
+        positions: treatment of positions.
+        n_limits: smallest and largest n that the variant's formula is given.
     """
 
-    def __init__(self, config: ModelConfig, vocabulary_size: int, variant: Attention, training_length: int) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary_size: int,
+        variant: Attention,
+        training_length: int,
+        positions: Positions = ROTARY,
+        n_limits: tuple[float, float] = (0.0, math.inf),
+    ) -> None:
         super().__init__()
         self.config = config
         self.variant = variant
+        self.positions = positions
+        self.n_limits = n_limits
         self.training_length = training_length
         faithful = config.recipe == "faithful"
         self.embedding = nn.Embedding(vocabulary_size, config.width)
@@ -122,7 +143,7 @@ class Encoder(nn.Module):
         self.segment = nn.Parameter(torch.zeros(config.width)) if faithful else None
         self.embedding_norm = _norm(config)
         self.dropout = nn.Dropout(0.1 if faithful else 0.0)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, variant, training_length) for _ in range(config.layers))
         self.final_norm = nn.Identity() if faithful else _norm(config)
         self.transform = (
             nn.Sequential(nn.Linear(config.width, config.width), nn.GELU(), _norm(config))
@@ -146,8 +167,10 @@ class Encoder(nn.Module):
         Returns:
             (S, V) or (B*N, V), in the compute precision.
         """
-        context = self._context(ids_BN, key_mask_BN)
-        rotation = self._rotation(context)
+        real = self._context(ids_BN, key_mask_BN)
+        n_B = self.positions.attended(real.n_B, self.training_length).clamp(*self.n_limits)
+        context = dataclasses.replace(real, n_B=n_B)
+        rotation = self._rotation(self.variant.angles(real, self.config.rope_theta), self.variant.factor(context))
         x_TE = self.embedding(ids_BN.flatten())
         if self.segment is not None:
             x_TE = x_TE + self.segment
@@ -170,19 +193,28 @@ class Encoder(nn.Module):
             training_length=self.training_length,
             heads=self.config.heads,
             head_size=self.config.width // self.config.heads,
+            rope_theta=self.config.rope_theta,
+            positions=self.positions,
         )
 
-    def _rotation(self, context: Context) -> Tensor:
+    def _rotation(self, angles: Tensor, factor_B: Tensor) -> Tensor:
         """Complex (B or 1, N, 2, 1, P): the variant's factor times rotation for q, rotation alone for k.
 
         Made afresh for the length at hand, in float64 and rounded once, so there is no table that an
         evaluation could outgrow.
         """
-        angles_NP = self.variant.angles(context, self.config.rope_theta)
-        turns_NP = torch.polar(torch.ones_like(angles_NP), angles_NP)
-        factor_B = self.variant.factor(context)
+        turns = torch.polar(torch.ones_like(angles), angles)  # (N, P), or (B, N, P) where rows differ
         planes = torch.stack([factor_B, torch.ones_like(factor_B)], dim=1)
-        return (planes[:, None, :, None, None] * turns_NP[None, :, None, None, :]).to(torch.complex64)
+        return (planes[:, None, :, None, None] * turns[..., :, None, None, :]).to(torch.complex64)
+
+    def grad_norm_qk(self) -> Tensor:
+        """Norm of the gradients of the weights that make queries and keys, of all layers together."""
+        norms: list[Tensor] = []
+        for name, weight in self.named_parameters():
+            if name.endswith("qkv.weight") and weight.grad is not None:
+                norms.append(torch.linalg.vector_norm(weight.grad[: 2 * weight.shape[1]]))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return norm
 
     def initialise(self, seed: int) -> None:
         """Set all weights as a function of the seed alone, equal bits on every machine.
@@ -191,10 +223,13 @@ class Encoder(nn.Module):
         weights. Normal with standard deviation 0.02 (BERT); `fast` divides what writes to the residual
         stream by sqrt(2 * layers), as GPT-2 does, so that its size does not grow with depth.
         """
+        learned = self.variant.learned(heads=self.config.heads, training_length=self.training_length)
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if name.endswith("norm.weight") or name.endswith("transform.2.weight"):
                     parameter.fill_(1.0)
+                elif ".learned." in name:
+                    parameter.copy_(learned[name.rpartition(".")[2]])
                 elif parameter.ndim < 2 and name != "segment":
                     parameter.zero_()
                 else:
@@ -203,6 +238,23 @@ class Encoder(nn.Module):
                         std /= math.sqrt(2 * self.config.layers)
                     values = Stream("initial weights", seed, name).normals(parameter.numel())
                     parameter.copy_(torch.from_numpy(values).view(parameter.shape) * std)
+
+
+def make_encoder(settings: EncoderSettings, vocabulary_size: int) -> Encoder:
+    """The encoder of an arm, its weights not yet set.
+
+    Raises:
+        UserError: the attention or the treatment of positions is not known, or refuses its parameters.
+    """
+    attention, positions = settings.attention, settings.positions
+    return Encoder(
+        settings.model,
+        vocabulary_size,
+        make_variant(attention.name, attention.parameters, attention.module),
+        settings.training_length,
+        ROTARY if positions is None else make_positions(positions.name, positions.parameters),
+        (float(settings.n_at_least or 0), float(settings.n_at_most or math.inf)),
+    )
 
 
 def _norm(config: ModelConfig) -> nn.LayerNorm:

@@ -16,7 +16,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +26,37 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnscale import counts, engine
-from attnscale.attention import make_variant, source_file
+from attnscale.attention import source_file
 from attnscale.code_files import module_files
 from attnscale.config import TrainSettings
 from attnscale.environment import read_environment
 from attnscale.errors import UserError
 from attnscale.files import sha256_of, write_bytes, write_json, write_text
-from attnscale.model import Encoder
+from attnscale.model import make_encoder
 from attnscale.optimizers import make_optimizers
 from attnscale.progress import Reporter, log
 from attnscale.rng import Stream
+from attnscale.snapshots import snapshot_files, snapshot_steps
 from attnscale.tokens.batches import TrainingBatches
 from attnscale.tokens.load import load_training_tokens, load_vocabulary
 
-HISTORY_COLUMNS = ("step", "tokens", "loss", "accuracy", "grad_norm", "tokens_per_second")
+HISTORY_COLUMNS = ("step", "tokens", "loss", "accuracy", "grad_norm", "grad_norm_qk", "tokens_per_second")
 CHECKPOINT = "resume.pt"
 
 
 def train(
-    settings: TrainSettings, tokens_dir: Path, environment: Path, output_dir: Path, *, stop_with_parent: bool = False
+    settings: TrainSettings,
+    tokens_dir: Path,
+    environment: Path,
+    output_dir: Path,
+    *,
+    trunk: Path | None = None,
+    stop_with_parent: bool = False,
 ) -> None:
-    """Train and write `model.safetensors`, `history.csv` and `run.json` to `output_dir`.
+    """Train and write `model.safetensors`, `history.csv` and `run.json` to `output_dir`, and its snapshots.
+
+    A snapshot is the weights, and beside them the state of the optimizers, after a share of the training; a branched
+    arm goes on from one.
 
     While it runs, `output_dir` also holds a resume checkpoint and a lock. SIGTERM and SIGINT make it save
     a checkpoint and stop; the next call with equal settings, data, code and environment goes on from there.
@@ -56,6 +66,7 @@ def train(
         tokens_dir: folder of the tokens stage.
         environment: the environment record, which decides device and precision.
         output_dir: folder of this run.
+        trunk: folder of the run whose snapshot a branched arm goes on from.
         stop_with_parent: stop as on SIGTERM when the process that started this one is gone, so that a
             killed workflow leaves nobody behind who writes into its folder.
 
@@ -68,13 +79,25 @@ def train(
         record = read_environment(environment)
         engine.prepare(settings.threads)
         batches = TrainingBatches(
-            *load_training_tokens(tokens_dir), load_vocabulary(tokens_dir), settings.training, settings.seed
+            *load_training_tokens(tokens_dir),
+            load_vocabulary(tokens_dir),
+            settings.training,
+            settings.seed,
+            settings.training_lengths,
         )
         run = _Run(settings, record, load_vocabulary(tokens_dir).size)
-        run.fingerprint = _fingerprint(settings, tokens_dir, environment)
+        if (trunk is None) != (settings.branch_at is None):
+            raise UserError(
+                f"{run.title} is a branch and needs --trunk, the folder of the run that it goes on from"
+                if trunk is None
+                else f"{run.title} is no branch; leave out --trunk"
+            )
+        if trunk is not None:
+            run.branch_from(trunk)
+        run.fingerprint = _fingerprint(settings, tokens_dir, environment, trunk)
         run.resume_from(output_dir / CHECKPOINT)
         with _Interruption(stop_with_parent) as interruption:
-            _loop(run, batches, output_dir / CHECKPOINT, interruption)
+            _loop(run, batches, output_dir, interruption)
         _write_results(run, output_dir)
 
 
@@ -92,19 +115,17 @@ class _Run:
         self.device = torch.device(record["device"])
         self.precision = record["precision"]
         self.compile = record["compile"]
-        attention = settings.attention
-        variant = make_variant(attention.name, attention.parameters, attention.module)
-        self.model = Encoder(settings.model, vocabulary_size, variant, settings.training.length)
+        self.model = make_encoder(settings.encoder, vocabulary_size)
         self.model.initialise(settings.seed)
         self.model.to(self.device).train()
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         self.optimizers = make_optimizers(self.model, settings.training, dtype)
         self.predict = engine.compiled(self._predict) if self.compile else self._predict
-        self.step = 0
+        self.step = self.first_step = 0
         self.fingerprint = ""
-        self.history: list[tuple[int, int, float, float, float, float]] = []
-        # Per step since the last row: loss, right predictions, gradient norm, targets.
-        self.recent: list[tuple[float, float, float, float]] = []
+        self.history: list[tuple[int, int, float, float, float, float, float]] = []
+        # Per step since the last row: loss, right predictions, targets, gradient norm, that of queries and keys.
+        self.recent: list[tuple[float, float, float, float, float]] = []
         self.recent_seconds = 0.0
         self.seconds = 0.0
         self.resumed_from: list[int] = []
@@ -120,6 +141,65 @@ class _Run:
     @property
     def title(self) -> str:
         return f"{self.settings.arm} seed {self.settings.seed}"
+
+    def save_snapshot(self, folder: Path) -> None:
+        """Write weights, and beside them the state of the optimizers, under names that the end of the training mends.
+
+        Snakemake removes the outputs of a job that was stopped, and a resumed training would not pass here again.
+        """
+        states = {
+            f"{number}/{key}/{name}": value
+            for number, optimizer in enumerate(self.optimizers)
+            for key, state in optimizer.state_dict()["state"].items()
+            for name, value in state.items()
+        }
+        weights, optimizers = snapshot_files(folder, self.step)
+        write_bytes(_unfinished(weights), _packed(self.model.state_dict()))
+        write_bytes(_unfinished(optimizers), _packed(states))
+
+    def branch_from(self, trunk: Path) -> None:
+        """Take over the weights and optimizers of a snapshot; what only this arm learns keeps its initial values.
+
+        Args:
+            trunk: folder of the run that is branched from.
+
+        Raises:
+            UserError: a file is missing, damaged or of another shape.
+        """
+        training, share = self.settings.training, self.settings.branch_at
+        assert share is not None
+        self.first_step = self.step = counts.step_at(training, share)
+        try:
+            saved, states = map(safetensors.torch.load_file, snapshot_files(trunk, self.step))
+            missing, unexpected = self.model.load_state_dict(saved, strict=False)
+            misfits = [*unexpected, *(name for name in missing if ".learned." not in name)]
+            if misfits:
+                raise ValueError(f"only one of the two models has {misfits[0]}")
+            names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+            for number, optimizer in enumerate(self.optimizers):
+                parameters = [p for group in optimizer.param_groups for p in group["params"]]
+                # The trunk numbered its parameters in the same order, without those that only the branch has.
+                shared = [key for key, p in enumerate(parameters) if names[id(p)] in saved]
+                state = optimizer.state_dict()
+                for place, key in enumerate(shared):
+                    prefix = f"{number}/{place}/"
+                    state["state"][key] = {
+                        name.removeprefix(prefix): value for name, value in states.items() if name.startswith(prefix)
+                    }
+                    shapes = {tuple(value.shape) for value in state["state"][key].values()}
+                    if not {parameters[key].shape} <= shapes <= {parameters[key].shape, ()}:
+                        raise ValueError(f"the optimizer state of {names[id(parameters[key])]} is missing or misshapen")
+                optimizer.load_state_dict(state)
+        except FileNotFoundError:
+            raise UserError(
+                f"{trunk} has no snapshot of step {self.step}; train the arm that is branched from"
+            ) from None
+        except (safetensors.SafetensorError, RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0].rstrip(":")
+            raise UserError(
+                f"the snapshot of step {self.step} in {trunk} does not fit ({reason}); delete it and run the "
+                "pipeline again"
+            ) from None
 
     def save_checkpoint(self, path: Path) -> None:
         """Write all that is needed to go on, in one step."""
@@ -140,17 +220,28 @@ class _Run:
         torch.save(state, buffer)
         write_bytes(path, buffer.getvalue())
 
+    def _read_checkpoint(self, path: Path) -> tuple[dict[str, Any], str]:
+        """What a checkpoint holds, and why it cannot be used, or an empty text."""
+        try:
+            state = torch.load(path, map_location=self.device, weights_only=True)
+        except Exception as error:  # torch raises many kinds for a damaged file
+            return {}, f"the resume checkpoint of {self.title} is damaged ({type(error).__name__})"
+        if state.get("fingerprint") != self.fingerprint:
+            return state, f"settings, data, code or environment of {self.title} changed"
+        passed = [step for step in snapshot_steps(self.settings.training) if step <= state["step"]]
+        if not all(_unfinished(file).exists() for step in passed for file in snapshot_files(path.parent, step)):
+            return state, f"a snapshot of {self.title} is missing"
+        return state, ""
+
     def resume_from(self, path: Path) -> None:
         """Go on from a checkpoint if there is one that fits; otherwise stay at the start and say why."""
         if not path.exists():
             return
-        try:
-            state = torch.load(path, map_location=self.device, weights_only=True)
-        except Exception as error:  # torch raises many kinds for a damaged file
-            log(f"the resume checkpoint of {self.title} is damaged ({type(error).__name__}); starting from step 0")
-            return
-        if state.get("fingerprint") != self.fingerprint:
-            log(f"settings, data, code or environment of {self.title} changed; starting from step 0")
+        state, misfit = self._read_checkpoint(path)
+        if misfit:
+            log(f"{misfit}; starting from step {self.step}")
+            # Snapshots that this training is going to write would not be those of the checkpoint.
+            path.unlink()
             return
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
@@ -163,9 +254,10 @@ class _Run:
         log(f"{self.title} goes on from step {self.step}")
 
 
-def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "_Interruption") -> None:
-    training = run.settings.training
+def _loop(run: _Run, batches: TrainingBatches, output_dir: Path, interruption: "_Interruption") -> None:
+    training, checkpoint = run.settings.training, output_dir / CHECKPOINT
     steps = counts.steps(training)
+    snapshots = snapshot_steps(run.settings.training)
     drops = run.model.dropout.p > 0
     unread: list[Tensor] = []  # as _Run.recent, left on the device until somebody needs the numbers
     with Reporter(f"train {run.title}", steps, done=run.step) as reporter:
@@ -181,6 +273,7 @@ def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "
 
             loss, correct = run.predict(inputs_BN, selected_S, targets_S)
             loss.backward()  # type: ignore[no-untyped-call]
+            norm_qk = run.model.grad_norm_qk()
             norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), training.clip_norm)
             for optimizer in run.optimizers:
                 for group in optimizer.param_groups:
@@ -189,8 +282,10 @@ def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "
             run.model.zero_grad(set_to_none=True)
 
             targets = torch.full_like(correct, len(targets_S))
-            unread.append(torch.stack([loss.detach().double(), correct.double(), norm.double(), targets.double()]))
+            unread.append(torch.stack([x.detach().double() for x in (loss, correct, targets, norm, norm_qk)]))
             run.step += 1
+            if run.step in snapshots:
+                run.save_snapshot(output_dir)
 
             stop = interruption.reason()
             row_due = run.step % training.log_every == 0 or run.step == steps
@@ -204,7 +299,7 @@ def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "
             if row_due:
                 _add_row(run)
                 row = run.history[-1]
-                note = f"loss {row[2]:.3f}, accuracy {row[3]:.1%}, {row[5]:,.0f} tokens/s"
+                note = f"loss {row[2]:.3f}, accuracy {row[3]:.1%}, {row[-1]:,.0f} tokens/s"
                 reporter.update(run.step, note)
             if stop and run.step < steps:
                 run.save_checkpoint(checkpoint)
@@ -219,7 +314,7 @@ def _loop(run: _Run, batches: TrainingBatches, checkpoint: Path, interruption: "
 
 def _read(run: _Run, unread: list[Tensor]) -> None:
     """Fetch the figures of the last steps from the device and make sure that they are numbers."""
-    for offset, (loss, correct, norm, targets) in enumerate(torch.stack(unread).tolist() if unread else []):
+    for offset, (loss, correct, targets, norm, norm_qk) in enumerate(torch.stack(unread).tolist() if unread else []):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             step = run.step - len(unread) + offset + 1
             what = "loss" if not math.isfinite(loss) else "gradient"
@@ -227,7 +322,7 @@ def _read(run: _Run, unread: list[Tensor]) -> None:
                 f"the {what} of {run.title} is not finite at step {step}; lower training.learning_rate or raise "
                 "training.warmup_fraction, or mend the attention if it is your own"
             )
-        run.recent.append((loss, correct, norm, targets))
+        run.recent.append((loss, correct, targets, norm, norm_qk))
     unread.clear()
 
 
@@ -235,18 +330,17 @@ def _add_row(run: _Run) -> None:
     """Close a row of the history: means over the steps since the last one."""
     training, size = run.settings.training, len(run.recent)
     loss = math.fsum(row[0] for row in run.recent) / size
-    accuracy = math.fsum(row[1] for row in run.recent) / math.fsum(row[3] for row in run.recent)
-    norm = math.fsum(row[2] for row in run.recent) / size
+    accuracy = math.fsum(row[1] for row in run.recent) / math.fsum(row[2] for row in run.recent)
+    norm, norm_qk = (math.fsum(row[column] for row in run.recent) / size for column in (3, 4))
     speed = size * counts.tokens_per_step(training) / run.recent_seconds
-    run.history.append((run.step, run.step * counts.tokens_per_step(training), loss, accuracy, norm, round(speed, 1)))
+    tokens = run.step * counts.tokens_per_step(training)
+    run.history.append((run.step, tokens, loss, accuracy, norm, norm_qk, round(speed, 1)))
     run.seconds += run.recent_seconds
     run.recent, run.recent_seconds = [], 0.0
 
 
 def _write_results(run: _Run, output_dir: Path) -> None:
-    # One metadata key at most: with two, safetensors writes its header in random order.
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in run.model.state_dict().items()}
-    write_bytes(output_dir / "model.safetensors", safetensors.torch.save(weights))
+    write_bytes(output_dir / "model.safetensors", _packed(run.model.state_dict()))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HISTORY_COLUMNS)
@@ -256,14 +350,17 @@ def _write_results(run: _Run, output_dir: Path) -> None:
     facts: dict[str, Any] = {
         "arm": settings.arm,
         "seed": settings.seed,
-        "attention": settings.attention.model_dump(mode="json"),
+        "attention": settings.encoder.attention.model_dump(mode="json"),
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "first_step": run.first_step,
         "steps": run.step,
         "tokens": last[1],
         "final_loss": last[2],
         "final_accuracy": last[3],
         "seconds": round(run.seconds, 1),
-        "tokens_per_second": round(last[1] / run.seconds, 1),
+        "tokens_per_second": round(
+            (run.step - run.first_step) * counts.tokens_per_step(settings.training) / run.seconds, 1
+        ),
         "device": str(run.device),
         "precision": run.precision,
         "compile": run.compile,
@@ -276,15 +373,28 @@ def _write_results(run: _Run, output_dir: Path) -> None:
         "finished": _now(),
     }
     write_json(output_dir / "run.json", facts)
+    for step in snapshot_steps(run.settings.training):
+        for path in snapshot_files(output_dir, step):
+            os.replace(_unfinished(path), path)
     (output_dir / CHECKPOINT).unlink(missing_ok=True)
 
 
-def _fingerprint(settings: TrainSettings, tokens_dir: Path, environment: Path) -> str:
+def _unfinished(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    # No metadata: with two keys of it, safetensors writes its header in random order.
+    return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def _fingerprint(settings: TrainSettings, tokens_dir: Path, environment: Path, trunk: Path | None) -> str:
     """Hash of all that a resumed run must share with the run it continues."""
-    attention = settings.attention
+    attention = settings.encoder.attention
     code = [*module_files("attnscale.train"), source_file(attention.name, attention.module)]
     data = [tokens_dir / "train_ids.npy", tokens_dir / "train_offsets.npy", tokens_dir / "tokenizer.json"]
-    parts = [settings.canonical(), *(sha256_of(path) for path in [*code, *data, environment])]
+    start = [] if trunk is None else snapshot_files(trunk, counts.step_at(settings.training, settings.branch_at or 0.0))
+    parts = [settings.canonical(), *(sha256_of(path) for path in [*code, *data, environment, *start])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

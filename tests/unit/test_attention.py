@@ -12,31 +12,53 @@ from attnscale.attention.base import describe
 from attnscale.config import parse_config
 from attnscale.errors import UserError
 
+# The factor on q·k for n keys, heads of size d, training length L and the query at position i.
 FORMULAS = {
-    "attention_o": lambda n, d: 1 / math.sqrt(d),
-    "attention_e": lambda n, d: math.log(n) / math.log(512) / math.sqrt(d),
-    "attention_e_kappa": lambda n, d: math.log(n) / d,
-    "acl2022": lambda n, d: math.log(n) / math.sqrt(d),
+    "attention_o": lambda n, d, L, i: 1 / math.sqrt(d),
+    "attention_e": lambda n, d, L, i: math.log(n) / math.log(512) / math.sqrt(d),
+    "attention_e_kappa": lambda n, d, L, i: math.log(n) / d,
+    "acl2022": lambda n, d, L, i: math.log(n) / math.sqrt(d),
+    "sqrt_log_n": lambda n, d, L, i: math.sqrt(math.log(n) / math.log(L) / d),
+    "infoscale": lambda n, d, L, i: math.sqrt((1 - n ** (-2 / d)) / (1 - L ** (-2 / d)) / d),
+    "yarn": lambda n, d, L, i: (1 + 0.1 * math.log(max(1, n / L))) ** 2 / math.sqrt(d),
+    "ssmax": lambda n, d, L, i: math.log(n) / math.log(L) / math.sqrt(d),
+    "log_position": lambda n, d, L, i: max(1, math.log(i + 1) / math.log(L)) / math.sqrt(d),
 }
+CALIBRATED = {
+    "attention_e": {"base": "training_length"}, "sqrt_log_n": {}, "infoscale": {}, "yarn": {}, "ssmax": {},
+    "log_position": {},
+}  # fmt: skip
 
 
-def make_context(lengths, size=None, head_size=32, heads=2, training_length=64):
+def make_context(lengths, size=None, head_size=32, heads=2, training_length=64, variant=None):
     size = size or max(lengths)
     mask = torch.arange(size)[None, :] < torch.tensor(lengths)[:, None]
+    learned = {} if variant is None else variant.learned(heads=heads, training_length=training_length)
     return Context(
         n_B=torch.tensor(lengths, dtype=torch.float64), key_mask_BM=mask,
         positions_N=torch.arange(size, dtype=torch.float64), training_length=training_length,
-        heads=heads, head_size=head_size,
+        heads=heads, head_size=head_size, learned=learned,
     )  # fmt: skip
+
+
+def scale(name, parameters, lengths, **options):
+    """What q·k is multiplied with, (B, N) float64, the same in all heads."""
+    variant = make_variant(name, parameters)
+    context = make_context(lengths, variant=variant, **options)
+    factor = variant.factor(context)[:, None, None, None].expand(-1, 2, len(context.positions_N), 1)
+    scale_BHN = variant.queries(factor, context)[..., 0]
+    assert torch.equal(scale_BHN[:, 0], scale_BHN[:, 1])
+    return scale_BHN[:, 0]
 
 
 @pytest.mark.parametrize("d", [32, 64])
 @pytest.mark.parametrize("name", list(FORMULAS))
-def test_factor_equals_its_formula(name, d):
+def test_the_scale_equals_its_formula(name, d):
     lengths = [16, 64, 512, 1024]
-    factor = make_variant(name, {}).factor(make_context(lengths, head_size=d))
-    expected = torch.tensor([FORMULAS[name](n, d) for n in lengths], dtype=torch.float64)
-    torch.testing.assert_close(factor, expected, rtol=1e-12, atol=0)
+    found = scale(name, {}, lengths, head_size=d)
+    expected = [[FORMULAS[name](n, d, 64, i) for i in range(1024)] for n in lengths]
+    # A learned slope is kept in single precision.
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("d", [32, 64])
@@ -50,10 +72,38 @@ def test_attention_e_equals_attention_o_at_512(d):
 
 
 @pytest.mark.parametrize("length", [16, 64, 100])
-def test_attention_e_with_base_training_length_is_attention_o_in_training(length):
-    context = make_context([length], training_length=length)
-    switched = make_variant("attention_e", {"base": "training_length"})
-    torch.testing.assert_close(switched.factor(context), make_variant("attention_o", {}).factor(context))
+@pytest.mark.parametrize("name", list(CALIBRATED))
+def test_scales_relative_to_the_training_length_are_those_of_attention_o_there_and_differ_elsewhere(name, length):
+    found = scale(name, CALIBRATED[name], [length], training_length=length)
+    plain = scale("attention_o", {}, [length], training_length=length)
+    torch.testing.assert_close(found, plain, rtol=1e-6, atol=0)
+    longer = scale(name, CALIBRATED[name], [4 * length], training_length=length)
+    assert longer[0, -1] > 1.05 * plain[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplier"),
+    [("attention_e", 1.667), ("sqrt_log_n", 1.291), ("infoscale", 1.264), ("yarn", 1.631), ("ssmax", 1.667)],
+)
+def test_multipliers_at_1024_after_training_at_64_are_those_calculated_by_hand(name, multiplier):
+    found = scale(name, CALIBRATED[name], [1024], head_size=64)[0, 0].item() * 8
+    assert found == pytest.approx(multiplier, abs=5e-4)
+
+
+def test_the_logarithm_of_the_position_counts_from_one_and_never_lowers_the_scale():
+    found = scale("log_position", {}, [100], training_length=16, head_size=64)[0] * 8
+    assert torch.equal(found[:16], torch.ones(16, dtype=torch.float64))
+    assert found[16].item() == pytest.approx(math.log(17) / math.log(16))
+    assert found[99].item() == pytest.approx(math.log(100) / math.log(16))
+
+
+def test_every_head_has_its_own_slope_of_ssmax():
+    variant = make_variant("ssmax", {})
+    learned = variant.learned(heads=3, training_length=64)
+    assert learned["slope"].tolist() == pytest.approx([1 / math.log(64)] * 3)
+    context = dataclasses.replace(make_context([10], heads=3), learned={"slope": torch.tensor([0.5, 1.0, -2.0])})
+    queries = variant.queries(torch.ones(1, 3, 10, 4), context)
+    assert queries[0, :, 0, 0].tolist() == [0.5, 1.0, -2.0]
 
 
 def test_the_formulas_tested_here_are_those_of_registered_variants():
@@ -63,17 +113,19 @@ def test_the_formulas_tested_here_are_those_of_registered_variants():
 @pytest.mark.parametrize("name", list(registered()))
 class TestEveryVariant:
     def test_agrees_with_a_naive_float64_reference(self, name):
-        variant, context = make_variant(name, {}), make_context([20, 13], head_size=8)
+        variant = make_variant(name, {})
+        # Short training: both rows are beyond it, where formulas differ most.
+        context = make_context([20, 13], head_size=8, training_length=6, variant=variant)
         generator = torch.Generator().manual_seed(0)
         q, k, v = (torch.randn(2, 2, 20, 8, generator=generator) for _ in range(3))
-        factor = variant.factor(context)
-        ours = variant.mix(q * factor.float()[:, None, None, None], k, v, context, 0.0)
+        factor = variant.factor(context)[:, None, None, None]
+        ours = variant.mix(q * factor.float(), k, v, context, 0.0)
+        scaled = variant.queries(q.double() * factor, context)
         for row, real in enumerate([20, 13]):
             for head in range(2):
                 for query in range(real):
                     scores = [
-                        sum(q[row, head, query, i].item() * k[row, head, key, i].item() for i in range(8))
-                        * factor[row].item()
+                        sum(scaled[row, head, query, i].item() * k[row, head, key, i].item() for i in range(8))
                         for key in range(real)
                     ]
                     if (bias := variant.bias(context)) is not None:
@@ -89,13 +141,20 @@ class TestEveryVariant:
                     torch.testing.assert_close(ours[row, head, query].double(), expected, atol=1e-5, rtol=1e-5)
 
     def test_gradients_are_right(self, name):
-        variant, context = make_variant(name, {}), make_context([5, 3], head_size=4)
+        variant = make_variant(name, {})
+        context = make_context([5, 3], head_size=4, training_length=4, variant=variant)
         generator = torch.Generator().manual_seed(0)
         inputs = [
             torch.randn(2, 2, 5, 4, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)
         ]
+        inputs += [value.double().requires_grad_() for value in context.learned.values()]
         factor = variant.factor(context)[:, None, None, None]
-        assert torch.autograd.gradcheck(lambda q, k, v: variant.mix(q * factor, k, v, context, 0.0), inputs)
+
+        def mixed(q, k, v, *learned):
+            known = dataclasses.replace(context, learned=dict(zip(context.learned, learned, strict=True)))
+            return variant.mix(q * factor, k, v, known, 0.0)
+
+        assert torch.autograd.gradcheck(mixed, inputs)
 
     def test_has_formula_source_and_docstring(self, name):
         variant = registered()[name]
@@ -110,9 +169,13 @@ def test_unknown_names_and_parameters_get_a_sentence():
         make_variant("atention_o", {})
     with pytest.raises(UserError, match="attention_e has no parameter bas; it has base"):
         make_variant("attention_e", {"bas": 3})
-    for base in (1, 0, -2, "L"):
-        with pytest.raises(UserError, match="base of attention_e must be"):
-            make_variant("attention_e", {"base": base}).check(longest=64, training_length=16)
+    for name in ("attention_e", "sqrt_log_n", "infoscale", "log_position"):
+        for base in (1, 0, -2, "L", True):
+            with pytest.raises(UserError, match=f"base of {name} must be"):
+                make_variant(name, {"base": base}).check(longest=64, training_length=16)
+    for slope in (-0.1, "steep", True):
+        with pytest.raises(UserError, match="slope must be a number of at least 0"):
+            make_variant("yarn", {"slope": slope}).check(longest=64, training_length=16)
     with pytest.raises(UserError, match="kappa must be a number above 0"):
         make_variant("attention_e_kappa", {"kappa": -1.0}).check(longest=64, training_length=16)
 
@@ -162,8 +225,21 @@ BAD_VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("body", list(BAD_VARIANTS))
-def test_a_variant_that_cannot_work_is_refused_with_the_configuration(body, tmp_path, monkeypatch):
+BAD_LEARNED = {
+    "return None": "learned of bad must return tensors by name, not None",
+    "return {'a': 1.0}": "learned of bad must return tensors by name, not {'a': 1.0}",
+    "return {'a.b': torch.ones(heads)}": "learned of bad must return tensors by name, not {'a.b': ",
+    "return {'a': torch.full((heads,), torch.nan)}": "learned of bad returns numbers that are not finite",
+    "return {'a': torch.ones(0 // 0)}": "bad fails on a small example: ZeroDivisionError",
+}
+FACTOR, LEARNED = "factor(self, context)", "learned(self, *, heads, training_length)"
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "words"),
+    [(FACTOR, *item) for item in BAD_VARIANTS.items()] + [(LEARNED, *item) for item in BAD_LEARNED.items()],
+)
+def test_a_variant_that_cannot_work_is_refused_with_the_configuration(method, body, words, tmp_path, monkeypatch):
     monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
     path = tmp_path / "bad.py"
     path.write_text(
@@ -174,11 +250,11 @@ def test_a_variant_that_cannot_work_is_refused_with_the_configuration(body, tmp_
         "class Bad(Attention):\n"
         "    'Broken.'\n"
         "    formula, source = 'none', 'a test'\n"
-        f"    def factor(self, context):\n        {body}\n"
+        f"    def {method}:\n        {body}\n"
     )
     with pytest.raises(UserError) as caught:
         parse_config({"name": "x", "arms": {"a": {"attention": {"name": "bad", "module": str(path)}}}}, "x.yaml")
-    assert str(caught.value).startswith(f"x.yaml: arms.a.attention: {BAD_VARIANTS[body]}")
+    assert str(caught.value).startswith(f"x.yaml: arms.a.attention: {words}")
     assert "\n" not in str(caught.value)
 
 

@@ -322,10 +322,12 @@ def training(length: int, batch_size: int, rate: float = 0.15) -> TrainingConfig
     return TrainingConfig(length=length, batch_size=batch_size, mask_rate=rate)
 
 
-def batches_of(lengths: list[int], config: TrainingConfig, seed: int = 0) -> TrainingBatches:
+def batches_of(
+    lengths: list[int], config: TrainingConfig, seed: int = 0, window_lengths: tuple[int, ...] = ()
+) -> TrainingBatches:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     ids = (3 + np.arange(offsets[-1])).astype(np.uint16)
-    return TrainingBatches(ids, offsets, Vocabulary(size=int(offsets[-1]) + 3), config, seed)
+    return TrainingBatches(ids, offsets, Vocabulary(size=int(offsets[-1]) + 3), config, seed, window_lengths)
 
 
 @given(
@@ -405,6 +407,46 @@ def test_the_first_batch_is_the_same_bits_on_every_machine() -> None:
     large = batches_of([2000, 3000], training(64, 64)).batch(7)
     digest = hashlib.sha256(large.inputs_BN.astype("<i8").tobytes()).hexdigest()
     assert digest == "edcbcd69ef16a7622f3e769ef78d503cfd177b84a64b4e612469f05716abc360"
+
+
+MIXED = (16, 32, 64)
+
+
+def test_mixed_lengths_cut_the_same_text_with_the_same_targets_into_shorter_windows() -> None:
+    config = training(64, 16)
+    fixed, mixed = batches_of([500, 300, 70], config), batches_of([500, 300, 70], config, window_lengths=MIXED)
+    seen = []
+    for step in range(30):
+        whole, cut = fixed.batch(step), mixed.batch(step)
+        seen.append(cut.inputs_BN.shape[1])
+        assert seen[-1] == mixed.length(step)
+        assert cut.inputs_BN.shape == (16 * 64 // seen[-1], seen[-1])
+        assert np.array_equal(cut.inputs_BN.ravel(), whole.inputs_BN.ravel())
+        assert np.array_equal(cut.selected_S, whole.selected_S)
+        assert np.array_equal(cut.targets_S, whole.targets_S)
+    assert sorted(set(seen)) == list(MIXED)
+
+
+def test_the_length_of_a_step_is_drawn_evenly_from_seed_and_step_and_nothing_else() -> None:
+    one = batches_of([500, 300], training(64, 16), window_lengths=MIXED)
+    drawn = [one.length(step) for step in range(3000)]
+    counts = np.array([drawn.count(length) for length in MIXED])
+    assert stats.chisquare(counts).pvalue > 0.001
+    other = batches_of([90, 80], training(64, 2, rate=0.5), window_lengths=MIXED)
+    assert [other.length(step) for step in reversed(range(50))] == drawn[:50][::-1]
+    assert [batches_of([500], training(64, 16), 1, MIXED).length(step) for step in range(50)] != drawn[:50]
+
+
+def test_the_first_mixed_lengths_are_the_same_on_every_machine() -> None:
+    batches = batches_of([200, 300], training(64, 4), window_lengths=MIXED)
+    assert [batches.length(step) for step in range(12)] == [16, 16, 16, 16, 32, 64, 32, 64, 16, 64, 32, 16]
+
+
+def test_one_length_given_is_the_length_of_every_step() -> None:
+    config = training(64, 4)
+    assert {batches_of([200], config, window_lengths=(64,)).length(step) for step in range(20)} == {64}
+    assert {batches_of([200], config).length(step) for step in range(20)} == {64}
+    assert batches_of([200], config, window_lengths=(16,)).batch(0).inputs_BN.shape == (16, 16)
 
 
 def test_documents_shorter_than_a_window_are_refused_when_there_is_no_other() -> None:

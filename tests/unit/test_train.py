@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import math
 import os
 import signal
 import subprocess
@@ -19,10 +20,13 @@ from attnscale import counts
 from attnscale import train as module
 from attnscale.errors import UserError
 from attnscale.files import write_json
+from attnscale.model import make_encoder
 from attnscale.optimizers import Muon
+from attnscale.rng import Stream
 from attnscale.tokens.batches import TrainingBatches
+from attnscale.tokens.load import load_training_tokens, load_vocabulary
 from attnscale.train import train
-from tests.unit.conftest import train_settings
+from tests.unit.conftest import LENGTH, train_settings
 
 
 def weights(folder: Path) -> bytes:
@@ -50,12 +54,24 @@ def stop_at(monkeypatch, step: int, number: int = signal.SIGTERM) -> None:
     monkeypatch.setattr(TrainingBatches, "batch", stopping)
 
 
-@pytest.mark.parametrize(("recipe", "optimizer"), [("fast", "muon"), ("faithful", "adamw")])
-@pytest.mark.parametrize("stops", [[3], [0, 6, 9]])
+@pytest.mark.parametrize(
+    ("recipe", "optimizer", "attention", "lengths", "stops"),
+    [
+        ("fast", "muon", "attention_e", (16,), [3]),
+        ("faithful", "adamw", "attention_e", (16,), [0, 6, 9]),
+        ("fast", "muon", "ssmax", (4, 8, 16), [0, 6, 9]),
+        ("faithful", "adamw", "attention_e", (4, 8, 16), [5]),
+    ],
+)
 def test_a_resumed_training_equals_an_uninterrupted_one_bit_for_bit(
-    tokens_dir, environment, tmp_path, monkeypatch, recipe, optimizer, stops
+    tokens_dir, environment, tmp_path, monkeypatch, recipe, optimizer, attention, lengths, stops
 ):
-    settings = train_settings(model={"recipe": recipe}, training={"optimizer": optimizer})
+    settings = train_settings(
+        model={"recipe": recipe},
+        training={"optimizer": optimizer},
+        attention={"name": attention},
+        training_lengths=lengths,
+    )
     train(settings, tokens_dir, environment, tmp_path / "whole")
     for step in stops:
         with monkeypatch.context() as patch:
@@ -129,18 +145,47 @@ def test_one_batch_can_be_learned_by_heart(tokens_dir, environment, tmp_path, mo
     assert float(history(tmp_path)[-1]["accuracy"]) == 1.0
 
 
-def test_history_and_record_tell_what_was_done(tokens_dir, environment, tmp_path):
+def test_history_and_record_tell_what_was_done(tokens_dir, environment, tmp_path, capsys):
     settings = train_settings(threads=2)
     train(settings, tokens_dir, environment, tmp_path)
+    err = capsys.readouterr().err
     rows = history(tmp_path)
+    assert list(rows[0]) == [
+        "step", "tokens", "loss", "accuracy", "grad_norm", "grad_norm_qk", "tokens_per_second",
+    ]  # fmt: skip
     assert [int(row["step"]) for row in rows] == [5, 10, 12]
     assert [int(row["tokens"]) for row in rows] == [5 * 64, 10 * 64, 12 * 64]
     assert all(0 <= float(row["accuracy"]) <= 1 and float(row["grad_norm"]) > 0 for row in rows)
+    assert [f"{float(row['tokens_per_second']):,.0f} tokens/s" in err for row in rows] == [True] * 3
     record = json.loads((tmp_path / "run.json").read_text())
     tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
     assert record["parameters"] == sum(tensor.numel() for tensor in tensors.values())
     assert (record["steps"], record["tokens"], record["threads"], record["precision"]) == (12, 768, 2, "fp32")
-    assert record["arm"] == "attention_e"
+    assert (record["arm"], record["first_step"]) == ("attention_e", 0)
+
+
+@pytest.mark.parametrize("recipe", ["fast", "faithful"])
+def test_the_gradient_norm_of_queries_and_keys_is_the_one_computed_by_hand(tokens_dir, environment, tmp_path, recipe):
+    """Before clipping, over the query and key weights of all layers, as a mean over the steps of a row."""
+    settings = train_settings(model={"recipe": recipe}, training={"log_every": 1, "tokens": 64})
+    train(settings, tokens_dir, environment, tmp_path)
+    model = make_encoder(settings.encoder, load_vocabulary(tokens_dir).size)
+    model.initialise(0)
+    if recipe == "faithful":
+        torch.manual_seed(int(Stream("dropout", 0, 0).words(1)[0] >> 1))
+    data = load_training_tokens(tokens_dir)
+    batch = TrainingBatches(*data, load_vocabulary(tokens_dir), settings.training, 0).batch(0)
+    inputs_BN, selected_S, targets_S = map(
+        torch.from_numpy, (batch.inputs_BN, batch.selected_S, batch.targets_S)
+    )  # fmt: skip
+    torch.nn.functional.cross_entropy(model(inputs_BN, selected_S), targets_S).backward()
+    gradients = {name: parameter.grad.double() for name, parameter in model.named_parameters()}
+    squares = [gradients[f"blocks.{layer}.attention.qkv.weight"][:128].square().sum() for layer in range(2)]
+    (row,) = history(tmp_path)
+    assert float(row["grad_norm_qk"]) == pytest.approx(float(sum(squares)) ** 0.5, rel=1e-5)
+    whole = sum(float(gradient.square().sum()) for gradient in gradients.values()) ** 0.5
+    assert float(row["grad_norm"]) == pytest.approx(whole, rel=1e-5)
+    assert 0 < float(row["grad_norm_qk"]) < float(row["grad_norm"])
 
 
 def test_all_arms_of_a_seed_see_the_same_batches_and_differ_only_by_their_scale(tokens_dir, environment, tmp_path):
@@ -151,6 +196,30 @@ def test_all_arms_of_a_seed_see_the_same_batches_and_differ_only_by_their_scale(
     train(train_settings(arm="o", attention={"name": "acl2022"}), tokens_dir, environment, tmp_path / "acl")
     assert weights(tmp_path / "o") == weights(tmp_path / "e")
     assert weights(tmp_path / "o") != weights(tmp_path / "acl")
+
+
+def test_training_at_mixed_lengths_makes_the_arms_that_agree_at_the_training_length_differ(
+    tokens_dir, environment, tmp_path
+):
+    lengths = (4, 8, 16)
+    train(train_settings(attention={"name": "attention_o"}), tokens_dir, environment, tmp_path / "fixed")
+    for name, attention in (("o", {"name": "attention_o"}), ("e", {"name": "sqrt_log_n"})):
+        settings = train_settings(attention=attention, training_lengths=lengths)
+        train(settings, tokens_dir, environment, tmp_path / name)
+    assert len({weights(tmp_path / name) for name in ("fixed", "o", "e")}) == 3
+    fixed, mixed = history(tmp_path / "fixed")[-1], history(tmp_path / "o")[-1]
+    assert (fixed["step"], fixed["tokens"]) == (mixed["step"], mixed["tokens"])
+
+
+def test_the_slopes_of_ssmax_are_trained_and_saved(tokens_dir, environment, tmp_path):
+    train(train_settings(attention={"name": "ssmax"}), tokens_dir, environment, tmp_path)
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    slopes = [tensors[f"blocks.{layer}.attention.learned.slope"] for layer in range(2)]
+    for slope in slopes:
+        assert slope.shape == (2,)
+        assert (slope != 1 / math.log(LENGTH)).all()
+        assert torch.allclose(slope, torch.tensor(1 / math.log(LENGTH)), atol=0.05)
+    assert len({value.item() for slope in slopes for value in slope}) == 4
 
 
 def test_a_loss_that_is_not_finite_names_step_and_arm(tokens_dir, environment, tmp_path, monkeypatch):

@@ -170,16 +170,26 @@ def try_out(variant: Attention, *, longest: int, training_length: int) -> None:
         UserError: it refuses these lengths, raises, or returns a wrong shape or a number that is not finite.
     """
     rows, tokens, heads, size = 2, 8, 2, 4
-    context = Context(
-        n_B=torch.tensor([float(training_length), float(longest)], dtype=torch.float64),
-        key_mask_BM=None,
-        positions_N=torch.arange(tokens, dtype=torch.float64),
-        training_length=training_length,
-        heads=heads,
-        head_size=size,
-    )
     q_BHND = torch.ones(rows, heads, tokens, size)
     try:
+        learned = variant.learned(heads=heads, training_length=training_length)
+        if not isinstance(learned, Mapping) or not all(
+            name.isidentifier() and isinstance(value, torch.Tensor) for name, value in learned.items()
+        ):
+            raise UserError(
+                f"learned of {variant.name} must return tensors by name, not {' '.join(f'{learned}'.split())}"
+            )
+        if not all(value.isfinite().all() for value in learned.values()):
+            raise UserError(f"learned of {variant.name} returns numbers that are not finite")
+        context = Context(
+            n_B=torch.tensor([float(training_length), float(longest)], dtype=torch.float64),
+            key_mask_BM=None,
+            positions_N=torch.arange(tokens, dtype=torch.float64),
+            training_length=training_length,
+            heads=heads,
+            head_size=size,
+            learned=learned,
+        )
         variant.check(longest=longest, training_length=training_length)
         results = {
             "factor": (variant.factor(context), (rows,)),

@@ -6,8 +6,10 @@ Tensor names end in their shape:
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -20,6 +22,55 @@ from attnscale.errors import UserError
 # fast at 64); beyond it the N x N weights outgrow the cache and the fused kernel wins on both.
 LONGEST_EXPLICIT = 128
 
+# Queries whose logits are made explicitly at once where no fused kernel serves; bounds memory.
+QUERIES_AT_ONCE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Positions:
+    """Base of all treatments of positions; as it stands, plain rotary positions.
+
+    An arm takes another one to repair, at test time or in training, what goes wrong with distances longer than any
+    seen in training (see `attnscale.attention.positions`). It is independent of the scale, so each can be crossed
+    with every attention.
+    """
+
+    name: ClassVar[str] = "rotary"
+    """What the configuration calls it."""
+    plain_products: ClassVar[bool] = True
+    """Whether logits are the products of rotated queries and keys, so that fused kernels can be used."""
+    works_through: ClassVar[Sequence[str]] = ()
+    """Methods of `Attention` that call it; a variant that overrides one of them cannot be combined with it."""
+    source: ClassVar[str] = "Su et al. 2021, arXiv 2104.09864, eq. 15"
+    """Paper or article."""
+
+    def check(self, *, training_length: int) -> None:
+        """Refuse parameters that have no meaning.
+
+        Raises:
+            UserError: one sentence that says what is wrong.
+        """
+
+    def attended(self, n_B: Tensor, training_length: int) -> Tensor:
+        """Number of keys that a token in the middle of a row attends to, (B,) float64, out of n real ones."""
+        return n_B
+
+    def angles(self, context: "Context", theta: float) -> Tensor:
+        """Rotary angles, (N, P) or, where rows differ, (B, N, P) float64; `theta` is the base of the frequencies."""
+        pairs_P = torch.arange(0, context.head_size, 2, dtype=torch.float64, device=context.positions_N.device)
+        return torch.outer(context.positions_N, theta ** (-pairs_P / context.head_size))
+
+    def mask(self, context: "Context") -> Tensor | None:
+        """True where a query may see a key, broadcasts to (B, H, N, M); None for everywhere."""
+        return None
+
+    def products(self, q_BHnD: Tensor, k_BHMD: Tensor, context: "Context", first: int) -> Tensor:
+        """q·k of the queries from position `first` on, (B, H, n, M); set `plain_products` to False to override."""
+        return q_BHnD @ k_BHMD.transpose(2, 3)
+
+
+ROTARY = Positions()
+
 
 @dataclasses.dataclass(frozen=True)
 class Context:
@@ -29,7 +80,10 @@ class Context:
     """
 
     n_B: Tensor
-    """(B,) or (1,) float64: number of real (unpadded) keys of a row; one value if all rows are full."""
+    """(B,) or (1,) float64: number of real (unpadded) keys of a row; one value if all rows are full.
+
+    A variant's `factor`, `queries` and `mix` see the number that the arm's settings make of it: not more keys than
+    its positions let a token attend to, and within `n_at_least` and `n_at_most`. `angles` sees the real number."""
     key_mask_BM: Tensor | None
     """(B, M) bool: True where a key is real; None if all are."""
     positions_N: Tensor
@@ -40,6 +94,12 @@ class Context:
     """Number of heads H."""
     head_size: int
     """Size of a head d."""
+    rope_theta: float = 10000.0
+    """Base of the rotary frequencies."""
+    positions: Positions = ROTARY
+    """Treatment of positions."""
+    learned: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """What `Attention.learned` asked for, as trained in the layer at hand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,19 +128,35 @@ class Attention:
             UserError: one sentence that says what cannot be done and what to change.
         """
 
+    def learned(self, *, heads: int, training_length: int) -> Mapping[str, Tensor]:
+        """Parameters that every layer learns for this variant, with their initial values.
+
+        They reach `queries`, `bias`, `mask` and `mix` as `context.learned`. Keep them vectors: those are trained by
+        AdamW without weight decay.
+        """
+        return {}
+
     def factor(self, context: Context) -> Tensor:
         """Factor on q·k, (B,) or (1,) float64. Override this for a new scale."""
         return torch.full_like(context.n_B, 1.0 / math.sqrt(context.head_size))
 
     def angles(self, context: Context, theta: float) -> Tensor:
-        """Rotary angles, (N, P) float64. Override this for another treatment of positions.
+        """Rotary angles, (N, P) or (B, N, P) float64. Override this if the variant has positions of its own.
 
         Args:
             context: the rows.
             theta: base of the frequencies; RoFormer (arXiv 2104.09864, eq. 15) has 10000.
         """
-        pairs_P = torch.arange(0, context.head_size, 2, dtype=torch.float64, device=context.positions_N.device)
-        return torch.outer(context.positions_N, theta ** (-pairs_P / context.head_size))
+        return context.positions.angles(context, theta)
+
+    def queries(self, q_BHND: Tensor, context: Context) -> Tensor:
+        """Queries as they meet the keys, (B, H, N, D). Override this for a factor per head or per position.
+
+        Args:
+            q_BHND: queries, rotated, with `factor` already multiplied in.
+            context: the rows.
+        """
+        return q_BHND
 
     def bias(self, context: Context) -> Tensor | None:
         """Added to the scaled logits, shape that broadcasts to (B, H, N, M); None for nothing."""
@@ -100,16 +176,52 @@ class Attention:
             context: the rows.
             dropout: probability to drop an attention weight (0 outside training).
         """
-        return softmax_attention(
-            q_BHND, k_BHMD, v_BHMD, dropout, allowed=self._allowed(context), bias=self.bias(context)
-        )
+        q_BHND = self.queries(q_BHND, context)
+        if context.positions.plain_products:
+            allowed, bias = self._allowed(context), self.bias(context)
+            return softmax_attention(q_BHND, k_BHMD, v_BHMD, dropout, allowed=allowed, bias=bias)
+        mixed = []
+        for first in range(0, q_BHND.shape[2], QUERIES_AT_ONCE):
+            logits_BHnM = self.logits(q_BHND[:, :, first : first + QUERIES_AT_ONCE], k_BHMD, context, first)
+            weights_BHnM = functional.dropout(torch.softmax(logits_BHnM, dim=-1), dropout, training=dropout > 0)
+            mixed.append(weights_BHnM.to(v_BHMD.dtype) @ v_BHMD)
+        return torch.cat(mixed, dim=2)
+
+    def logits(self, q_BHnD: Tensor, k_BHMD: Tensor, context: Context, first: int) -> Tensor:
+        """Logits of some queries, (B, H, n, M), minus infinity where a key is not to be seen.
+
+        The same numbers that `mix` takes the softmax of, unless a variant overrides `mix`; in parts, so that
+        long rows fit into memory.
+
+        Args:
+            q_BHnD: what `queries` returned, from position `first` on.
+            k_BHMD: keys, rotated.
+            context: the rows.
+            first: position of the first query.
+        """
+        logits_BHnM = context.positions.products(q_BHnD, k_BHMD, context, first)
+        rows = slice(first, first + q_BHnD.shape[2])
+        bias, allowed = self.bias(context), self._allowed(context)
+        if bias is not None:
+            logits_BHnM = logits_BHnM + _rows_of(bias, rows).to(logits_BHnM.dtype)
+        if allowed is not None:
+            logits_BHnM = logits_BHnM.masked_fill(~_rows_of(allowed, rows), -math.inf)
+        return logits_BHnM
 
     def _allowed(self, context: Context) -> Tensor | None:
-        mask = self.mask(context)
-        if context.key_mask_BM is None:
-            return mask
-        keys = context.key_mask_BM[:, None, None, :]
-        return keys if mask is None else keys & mask
+        masks = [mask for mask in (self.mask(context), context.positions.mask(context)) if mask is not None]
+        if context.key_mask_BM is not None:
+            keys_BHNM = context.key_mask_BM[:, None, None, :]
+            if masks:
+                # Padding far from the text would see no key at all, and what comes of that is no number.
+                keys_BHNM = keys_BHNM | ~context.key_mask_BM[:, None, :, None]
+            masks.append(keys_BHNM)
+        return functools.reduce(operator.and_, masks) if masks else None
+
+
+def _rows_of(tensor: Tensor, rows: slice) -> Tensor:
+    """Some queries of something that broadcasts to (B, H, N, M)."""
+    return tensor[..., rows, :] if tensor.ndim > 1 and tensor.shape[-2] > 1 else tensor
 
 
 def softmax_attention(

@@ -1,11 +1,12 @@
 """Training batches as a pure function of (seed, step).
 
-Shapes: B windows per batch, N tokens per window, S tokens to predict in the whole batch.
+Shapes: B windows per batch, N tokens per window, T tokens per batch, S tokens to predict in the whole batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class TrainingBatches:
         vocabulary: tells special from ordinary ids.
         training: window length, windows per batch and tokens to predict per batch.
         seed: the seed of the training.
+        lengths: mixed lengths; the windows of a step are cut into pieces of one of them. All arms of a seed so see
+            the same text and the same masks at every step, only with less context.
 
     Raises:
         UserError: no document has as many tokens as a window.
@@ -60,15 +63,17 @@ class TrainingBatches:
         vocabulary: Vocabulary,
         training: TrainingConfig,
         seed: int,
+        lengths: Sequence[int] = (),
     ) -> None:
         self._ids = ids
         self._starts = offsets[:-1]
         self._vocabulary = vocabulary
         self._training = training
         self._seed = seed
-        lengths = np.diff(offsets)
-        check_long_enough(lengths, training.length)
-        self._windows = np.maximum(lengths - training.length + 1, 0)
+        self._lengths = tuple(lengths) or (training.length,)
+        document_lengths = np.diff(offsets)
+        check_long_enough(document_lengths, training.length)
+        self._windows = np.maximum(document_lengths - training.length + 1, 0)
         self._cumulative = np.cumsum(self._windows)
 
     def window_starts(self, step: int) -> npt.NDArray[np.int64]:
@@ -87,6 +92,12 @@ class TrainingBatches:
         before_B = self._cumulative[document_B] - self._windows[document_B]
         return np.asarray(self._starts[document_B] + number_B - before_B, dtype=np.int64)
 
+    def length(self, step: int) -> int:
+        """Tokens that a window of a step has: uniform over the lengths given."""
+        if len(self._lengths) == 1:
+            return self._lengths[0]
+        return self._lengths[int(Stream("training lengths", self._seed, step).integers(1, len(self._lengths))[0])]
+
     def batch(self, step: int) -> Batch:
         """The batch of a step (numbered from 0), whatever was asked for before."""
         starts_B = self.window_starts(step)
@@ -94,4 +105,4 @@ class TrainingBatches:
         ids_T = ids_BN.reshape(-1)
         stream = Stream("training masks", self._seed, step)
         inputs_T, selected_S = mask_tokens(ids_T, masked_per_step(self._training), stream, self._vocabulary)
-        return Batch(inputs_T.reshape(ids_BN.shape), selected_S, ids_T[selected_S])
+        return Batch(inputs_T.reshape(-1, self.length(step)), selected_S, ids_T[selected_S])
