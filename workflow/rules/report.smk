@@ -1,6 +1,22 @@
+from attnscale.manifest import figures
+
+FIGURE_GROUPS = {
+    "accuracy_by_length": "Accuracy",
+    "differences_by_kind": "Accuracy",
+    "growth": "Accuracy",
+    "repairs": "Accuracy",
+    "entropy": "Attention",
+    "entropy_of_others": "Attention",
+    "logit_spread": "Attention",
+    "learning_curves": "Training",
+    "learning_curves_of_others": "Training",
+    "gradient_norms": "Training",
+}
+
+
 rule render:
     input:
-        package_files("attnscale.report"),
+        package_files("attnscale.report.build"),
         templates=report_templates(),
         variants=[variant_file(arm) for arm in CONFIG.arms],
         config="results/{name}/config.yaml",
@@ -9,6 +25,15 @@ rule render:
         tokens="results/{name}/tokens/manifest.json",
         evaluation_set="results/{name}/tokens/evaluation.json",
         accuracy="results/{name}/accuracy.csv",
+        differences="results/{name}/differences.csv",
+        claims="results/{name}/claims.csv",
+        theory="results/{name}/theory.csv",
+        entropy=(
+            ["results/{name}/entropy.csv"]
+            if CONFIG.attention_statistics.blocks
+            else []
+        ),
+        snapshots=["results/{name}/snapshots.csv"] if CONFIG.snapshot_runs() else [],
         histories=training_records("history.csv"),
         runs=training_records("run.json"),
     output:
@@ -21,19 +46,18 @@ rule render:
         markdown="results/{name}/report/report.md",
         durations="results/{name}/report/durations.html",
         durations_markdown="results/{name}/report/durations.md",
-        accuracy_figure=report(
-            "results/{name}/report/figures/accuracy_by_length.svg",
-            caption="../report/accuracy.rst",
-            category="Accuracy",
-            labels={"what": "accuracy against length"},
+        drawings=[
+            report(
+                f"results/{{name}}/report/figures/{figure}.svg",
+                caption=f"../report/{figure}.rst",
+                category=FIGURE_GROUPS[figure],
+                labels={"what": figure.replace("_", " ")},
+            )
+            for figure in figures(CONFIG)
+        ],
+        bitmaps=expand(
+            "results/{{name}}/report/figures/{figure}.png", figure=figures(CONFIG)
         ),
-        learning_figure=report(
-            "results/{name}/report/figures/learning_curves.svg",
-            caption="../report/learning_curves.rst",
-            category="Training",
-            labels={"what": "learning curves"},
-        ),
-        bitmaps=expand("results/{{name}}/report/figures/{figure}.png", figure=FIGURES),
         tables=expand("results/{{name}}/report/tables/{table}.csv", table=TABLES),
     log:
         "results/{name}/logs/report.log",
@@ -50,6 +74,36 @@ rule render:
         folder=subpath(output.html, parent=True),
     shell:
         "attnscale report {params.run:q} --output {params.folder:q} 2> {log:q}"
+
+
+# Made only when asked for, as `snakemake pdf`: it needs a browser, and holds the time of printing.
+rule print_page:
+    input:
+        package_files("attnscale.report.pdf"),
+        page="results/{name}/report/index.html",
+    output:
+        "results/{name}/report/report.pdf",
+    log:
+        "results/{name}/logs/pdf.log",
+    benchmark:
+        "results/{name}/benchmarks/pdf.tsv"
+    conda:
+        "../../envs/attnscale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    shell:
+        "attnscale pdf {input.page:q} --output {output:q} 2> {log:q}"
+
+
+localrules:
+    pdf,
+
+
+rule pdf:
+    input:
+        expand("results/{name}/report/report.pdf", name=CONFIG.name),
 
 
 rule manifest:

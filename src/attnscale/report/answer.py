@@ -1,148 +1,176 @@
 """The answer in plain words, made from the numbers so that it cannot disagree with the tables."""
 
-from collections.abc import Sequence
+import itertools
 
+from attnscale.analysis.intervals import smallest_p
+from attnscale.report.arms import lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
-from attnscale.report.published import BASELINE, TRAINING_LENGTH
-from attnscale.report.tables import Cell, Row
-
-ENOUGH_SEEDS = 3
-"""With fewer, the report says that its table is indicative."""
-
-MOST_COMPARISONS = 6
-"""Differences told in words; the table has them all."""
+from attnscale.report.published import BASELINE, TRAINING_LENGTH, published_for
+from attnscale.report.tables import Cell, Row, accuracy_row, difference_row
+from attnscale.report.words import count, interval, joined, p_value, points, share, signed
 
 
-def points(value: float) -> str:
-    """A difference in words: `+1.2 points`, with a true minus sign; never a negative zero."""
-    text = f"{value:+.1f}"
-    return ("0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")) + " points"
+def answer(data: RunData) -> list[str]:
+    """Sentences for the top of the report, the main one first."""
+    sentences = [*_primary(data), *_compared_with_references(data)]
+    if not sentences:
+        sentences = [_accuracies(data)]
+    return [*sentences, *_verdicts(data)]
 
 
-def count(number: int, thing: str) -> str:
-    """`1 seed`, `2 seeds`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def _primary(data: RunData) -> list[str]:
+    """The comparison that was named before the run."""
+    settings = data.config.statistics
+    row = difference_row(data, settings.primary_arm, settings.primary_baseline)
+    cell = row.cells.get(settings.primary_length) if row is not None else None
+    if row is None or cell is None:
+        return []
+    where = f"At {settings.primary_length} tokens{_times(data, settings.primary_length)}"
+    p = f"p\u00a0=\u00a0{p_value(cell.p)}" if cell.seeds > 1 else ""
+    versus = _versus(cell, row.reference, p)
+    return [f"{where}, in the one comparison named before the run, {row.label} {versus}.", *_article(data, row)]
 
 
-def joined(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _article(data: RunData, row: Row) -> list[str]:
+    """The article's largest difference, beside ours at the same length if that is not told already."""
+    article = published_for(data.config, row.label)
+    ours = published_for(data.config, str(row.reference))
+    if article is None or article is BASELINE or ours is not BASELINE:
+        return []
+    gaps = {n: value - BASELINE.percent[n] for n, value in article.percent.items() if n in row.cells}
+    gaps = {n: gap for n, gap in gaps.items() if n > TRAINING_LENGTH}
+    if not gaps:
+        return []
+    peak = max(gaps, key=lambda n: gaps[n])
+    sentence = f"The article reports {points(gaps[peak])} for {article.label} over {BASELINE.label} at {peak} tokens"
+    if peak != data.config.statistics.primary_length:
+        sentence += f"; here {row.label} has {points(row.cells[peak].mean)} {_told_interval(row.cells[peak])}"
+    if data.config.training.length != TRAINING_LENGTH:
+        sentence += f", after training at {data.config.training.length} tokens instead of {TRAINING_LENGTH}"
+    return [f"{sentence}."]
 
 
-def seeds_note(data: RunData) -> str | None:
-    """The warning that belongs beside the table of a run with few seeds; None if there are enough."""
-    seeds = len(data.config.seeds)
-    if seeds >= ENOUGH_SEEDS:
-        return None
+def _compared_with_references(data: RunData) -> list[str]:
+    """Each arm of the main figure against its reference, where they differ most; then those that do not differ."""
+    beyond = lengths_beyond(data.config) or data.lengths
+    sentences, unclear = [], []
+    for arm in (arm for arm in data.arms if arm in main_arms(data.config)):
+        reference = reference_of(data.config, arm)
+        row = difference_row(data, arm, reference) if reference is not None else None
+        if row is None:
+            continue
+        clear = [n for n in beyond if row.cells[n].apart]
+        if not clear:
+            unclear.append(row)
+            continue
+        peak = max(clear, key=lambda n: (abs(row.cells[n].mean), -n))
+        settings = data.config.statistics
+        told_already = (arm, reference) == (settings.primary_arm, settings.primary_baseline)
+        if told_already and peak == settings.primary_length:
+            continue
+        sentences.append(_at_peak(data, row, peak, beyond))
+    where = f"at any length beyond {data.config.training.length}" if lengths_beyond(data.config) else "at any length"
+    for reference, rows in itertools.groupby(unclear, key=lambda row: row.reference):
+        names = joined([row.label for row in rows])
+        sentences.append(f"{names} cannot be told apart from {reference} {where}: the intervals hold zero.")
+    return sentences
+
+
+def _at_peak(data: RunData, row: Row, peak: int, beyond: tuple[int, ...]) -> str:
+    cell = row.cells[peak]
+    same = data.config.weights_of(row.label) == data.config.weights_of(str(row.reference))
+    sentence = f"{row.label} {_versus(cell, row.reference)} at {peak} tokens{_times(data, peak)}"
+    if len(beyond) > 1:
+        sentence += ", where the two differ most"
+        longest = row.cells[beyond[-1]]
+        if peak != beyond[-1]:
+            sentence += f"; at {beyond[-1]} it is {points(longest.mean)} {_told_interval(longest)}"
+    if same:
+        sentence += ". Both run on the same weights, so this difference is free of training noise"
+    return f"{sentence}."
+
+
+def _versus(cell: Cell, reference: str | None, *more: str) -> str:
+    side = "above" if cell.mean > 0 else "below"
+    size = signed(abs(cell.mean), 1).lstrip("+")
+    return f"is {size} points {side} {reference} {_told_interval(cell, *more)}"
+
+
+def _told_interval(cell: Cell, *more: str) -> str:
+    """`([+0.8, +1.6], 6 seeds)`, and whatever else is to stand in the brackets."""
+    parts = [interval(cell.low, cell.high, 1), "one seed" if cell.seeds == 1 else count(cell.seeds, "seed"), *more]
+    return f"({', '.join(part for part in parts if part)})"
+
+
+def _times(data: RunData, length: int) -> str:
+    training = data.config.training.length
+    return f" ({length // training} times the training length)" if length > training else ""
+
+
+def _accuracies(data: RunData) -> str:
+    longest = data.lengths[-1]
+    rows = [accuracy_row(data, arm) for arm in data.arms if arm in main_arms(data.config)]
+    told = [f"{row.label} {'predicts ' if n == 0 else ''}{row.cells[longest].mean:.1f} %" for n, row in enumerate(rows)]
+    return f"At {longest} tokens {joined(told)} of the masked tokens."
+
+
+def _verdicts(data: RunData) -> list[str]:
+    verdicts = [claim.verdict for claim in data.claims]
+    told = {verdict: "partly reproduced" if verdict == "partly" else verdict for verdict in verdicts}
+    if len(told) == 1:
+        return [f"All {count(len(verdicts), 'claim')} are {told[verdicts[0]]}."]
+    numbers = {verdict: verdicts.count(verdict) for verdict in told}
+    parts = [f"{number} {'is' if number == 1 else 'are'} {told[verdict]}" for verdict, number in numbers.items()]
+    return [f"Of {count(len(verdicts), 'claim')} {joined(parts)}."]
+
+
+def seeds_notes(data: RunData) -> list[str]:
+    """What rests on how many seeds, where that limits what can be said; nothing if there are enough everywhere."""
+    numbers, needed = data.seeds_by_number(), data.config.claims.min_seeds
+    most = next(iter(numbers))
+    notes = []
+    if len(numbers) == 1 and most < needed:
+        what = "one seed" if most == 1 else count(most, "seed")
+        notes.append(
+            f"Everything here rests on {what}: it is indicative. Differences between separately trained arms change "
+            f"from seed to seed, and claims are decided with {needed} seeds or more."
+        )
+    elif len(numbers) > 1:
+        told = [
+            f"{count(number, 'seed')}: {joined(arms)}"
+            if len(arms) <= 4
+            else f"{count(number, 'seed')}: {len(arms)} arms"
+            for number, arms in numbers.items()
+        ]
+        notes.append(
+            f"Not everything rests on the same number of seeds ({'; '.join(told)}); the tables name it in every row, "
+            "and a difference uses the seeds that both arms have."
+        )
+        if most < needed:
+            notes.append(f"Claims are decided with {needed} seeds or more.")
+    if 1 in numbers:
+        notes.append("With one seed, an interval covers the choice of text only, not that of the training.")
+    return notes
+
+
+def tests_note(data: RunData) -> str:
+    """What p can be at all with the seeds of this run."""
+    numbers = sorted({int(number) for number in data.differences["seeds"] if number > 1})
+    told = [f"{smallest_p(number):.3g} with {count(number, 'seed')}" for number in numbers]
+    first = (
+        f"Intervals ({share(data.config.statistics.confidence)}) come from a bootstrap over seeds and evaluation "
+        f"blocks together, {data.config.statistics.resamples:,} resamples; p from the sign-flip test over seeds"
+    )
+    smallest = f", whose smallest possible value is {joined(told)}" if told else ", which one seed cannot give"
     return (
-        f"This table is indicative: it rests on {'one seed' if seeds == 1 else f'{seeds} seeds'}, and differences "
-        "between separately trained arms change from seed to seed. "
-        f"At least {ENOUGH_SEEDS} seeds are needed before such a difference can be taken as real."
+        f"{first}{smallest}. Holm's correction is over all comparisons beyond the training length except the one "
+        "named in advance, so a large corrected value is no sign that two arms are equal."
     )
 
 
-def answer(data: RunData, accuracies: Sequence[Row], differences: Sequence[Row], chance: dict[int, float]) -> list[str]:
-    """Sentences for the top of the report, the main one first."""
-    sentences = [_leader(data, [row for row in accuracies if not row.published], chance)]
-    peaks = {id(row): _peak(data, row) for row in differences if not row.published}
-    told = [row for row in differences if id(row) in peaks]
-    apart = [row for row in told if abs(row.cells[peaks[id(row)]].mean) > chance[peaks[id(row)]]]
-    shown = sorted(apart, key=lambda row: -abs(row.cells[peaks[id(row)]].mean))[:MOST_COMPARISONS]
-    sentences += [_compared(data, row, peaks[id(row)]) for row in apart if row in shown]
-    if len(apart) > len(shown):
-        sentences.append(f"The table below has {count(len(apart) - len(shown), 'smaller difference')} more.")
-    sentences += _not_apart(data, [row for row in told if row not in apart])
-    published = _against_article(data, differences)
-    return [*sentences, published] if published else sentences
-
-
-def _leader(data: RunData, rows: Sequence[Row], chance: dict[int, float]) -> str:
-    longest = data.lengths[-1]
-    if len(rows) == 1:
-        cell = rows[0].cells[longest]
-        return f"At {longest} tokens {rows[0].label} predicts {cell.mean:.1f} % of the masked tokens."
-    ordered = sorted(rows, key=lambda row: -row.cells[longest].mean)
-    best, second = ordered[0], ordered[1]
-    gap = best.cells[longest].mean - second.cells[longest].mean
-    times = f" ({longest // data.config.training.length} times the training length)"
-    where = f"At {longest} tokens{times if longest > data.config.training.length else ''}"
-    lead = f"{where} the highest accuracy is that of {best.label}, {best.cells[longest].mean:.1f} %"
-    if gap <= chance[longest]:
-        near = [
-            row.label for row in ordered[1:] if best.cells[longest].mean - row.cells[longest].mean <= chance[longest]
-        ]
-        lead += f", though {joined(near)} {'is' if len(near) == 1 else 'are'} too close to it to be told apart"
-    else:
-        lead += f", {points(gap).lstrip('+')} above the next one, {second.label}"
-    if data.baseline is not None and data.baseline != best.label:
-        base = next(row for row in rows if row.label == data.baseline)
-        lead += f"; {data.baseline}, the usual scale, has {base.cells[longest].mean:.1f} %"
-    return lead + "."
-
-
-def _peak(data: RunData, row: Row) -> int:
-    """The length beyond the training length at which an arm differs most from its reference."""
-    beyond = [n for n in data.lengths if n > data.config.training.length] or list(data.lengths)
-    return max(beyond, key=lambda n: (abs(row.cells[n].mean), -n))
-
-
-def _compared(data: RunData, row: Row, peak: int) -> str:
-    """One arm against its reference: at the largest difference, the training length and the longest length."""
-    training, cell = data.config.training.length, row.cells[peak]
-    side = "above" if cell.mean > 0 else "below"
-    sentence = f"At {peak} tokens {row.label} is {points(abs(cell.mean)).lstrip('+')} {side} {row.reference}"
-    sentence += f" ({_agreement(cell)})"
-    others = {training: f"{training}, the training length,", data.lengths[-1]: f"{data.lengths[-1]}"}
-    parts = [
-        f"at {text} it is {points(row.cells[n].mean)}" for n, text in others.items() if n in row.cells and n != peak
+def groups_of_seeds(data: RunData) -> list[tuple[int, list[str]]]:
+    """Trained arms by the number of their seeds."""
+    found = [
+        (number, [arm for arm in arms if arm in data.trained_arms]) for number, arms in data.seeds_by_number().items()
     ]
-    sentence = "; ".join([sentence, *parts]) + "."
-    if row.weights_of == row.reference:
-        return f"{sentence} Both run on the same weights, so this difference is free of training noise."
-    if row.weights_of is not None:
-        return f"{sentence} It runs on the weights of {row.weights_of} and shares their training noise."
-    return sentence
-
-
-def _not_apart(data: RunData, rows: Sequence[Row]) -> list[str]:
-    """One sentence per reference for all arms whose differences are below the rule of thumb for chance."""
-    where = f"at any length beyond {data.config.training.length}"
-    if len(data.lengths) == 1:
-        where = f"at {data.lengths[0]} tokens"
-    elif data.lengths[-1] <= data.config.training.length:
-        where = "at any length"
-    return [
-        f"{joined([row.label for row in rows if row.reference == reference])} cannot be told apart from {reference} "
-        f"{where} by the rule of thumb for chance in the table of differences."
-        for reference in dict.fromkeys(row.reference for row in rows)
-    ]
-
-
-def _agreement(cell: Cell) -> str:
-    if cell.seeds == 1:
-        return "one seed"
-    same = cell.positive if cell.mean > 0 else cell.negative
-    if same < cell.seeds:
-        return f"in {same} of {cell.seeds} seeds"
-    return "in both seeds" if cell.seeds == 2 else f"in all {cell.seeds} seeds"
-
-
-def _against_article(data: RunData, differences: Sequence[Row]) -> str | None:
-    """The article's largest difference beside ours at the same length."""
-    for index, row in enumerate(differences):
-        if not row.published:
-            continue
-        ours = next(r for r in reversed(differences[:index]) if r.reference == data.baseline)
-        shared = [n for n in row.cells if n in ours.cells and n > TRAINING_LENGTH]
-        if not shared:
-            continue
-        peak = max(shared, key=lambda n: row.cells[n].mean)
-        cell = ours.cells[peak]
-        sentence = (
-            f"The article reports {points(row.cells[peak].mean)} for {row.label} over {BASELINE.label} at {peak} "
-            f"tokens; here it is {points(cell.mean)} ({_agreement(cell)})"
-        )
-        if data.config.training.length != TRAINING_LENGTH:
-            sentence += f", after training at {data.config.training.length} tokens instead of {TRAINING_LENGTH}"
-        return sentence + "."
-    return None
+    return [(number, arms) for number, arms in found if arms]

@@ -2,109 +2,21 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
+from attnscale.analysis.comparisons import baseline_arm, comparisons
+from attnscale.analysis.theory import read_theory
 from attnscale.config import Config, load_config
+from attnscale.counts import steps
 from attnscale.errors import UserError
 from attnscale.files import read_json
-
-
-class Record(BaseModel):
-    """A JSON file of the run; keys that the report does not need are passed over."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class Environment(Record):
-    """`environment.json`."""
-
-    python: str
-    platform: str
-    cpu: str
-    cpu_capability: str
-    device: str
-    device_name: str
-    precision: str
-    compile: bool
-    threads: int
-    packages: dict[str, str]
-    lock_sha256: str | None
-
-
-class RunRecord(Record):
-    """`runs/TRAINED/seedS/run.json`; only `parameters`, `tokens` and `steps` are the same in every rerun."""
-
-    arm: str
-    seed: int
-    parameters: int = Field(ge=1)
-    steps: int = Field(ge=1)
-    tokens: int = Field(ge=1)
-    seconds: float = Field(ge=0)
-    tokens_per_second: float = Field(ge=0)
-    device: str
-    precision: str
-    compile: bool
-    threads: int
-    git_commit: str | None = None
-    resumed_from_steps: tuple[int, ...] = ()
-    started: str | None = None
-    finished: str | None = None
-
-
-class SourceRecord(Record):
-    """One source of the corpus, as `corpus/manifest.json` counts it."""
-
-    kind: str
-    name: str
-    version: str | None = None
-    licence: str
-    sha256: str | None = None
-    documents_read: int = Field(ge=0)
-    documents_kept: int = Field(ge=0)
-    characters: int = Field(ge=0)
-
-
-class SideRecord(Record):
-    """Documents on one side of the split."""
-
-    documents: int = Field(ge=1)
-    characters: int = Field(ge=1)
-
-
-class SplitRecord(Record):
-    """Both sides of the split, and how many documents are on both."""
-
-    train: SideRecord
-    held_out: SideRecord
-    overlap: int = Field(ge=0, le=0)
-
-
-class CorpusManifest(Record):
-    """`corpus/manifest.json`."""
-
-    sources: tuple[SourceRecord, ...] = Field(min_length=1)
-    split: SplitRecord
-
-
-class TokensManifest(Record):
-    """`tokens/manifest.json`."""
-
-    kind: str
-    vocabulary_size: int = Field(ge=1)
-    train_tokens: int = Field(ge=1)
-    held_out_tokens: int = Field(ge=1)
-
-
-class EvaluationRecord(Record):
-    """`tokens/evaluation.json`."""
-
-    blocks: int = Field(ge=1)
-    targets: int = Field(ge=1)
-    documents: int = Field(ge=1)
+from attnscale.report.arms import measured_arms
+from attnscale.report.records import CorpusManifest, Environment, EvaluationRecord, Record, RunRecord, TokensManifest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +26,21 @@ class Benchmark:
     job: str
     seconds: float
     max_rss_mb: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A row of `claims.csv`; a number that could not be measured or was not published is NaN."""
+
+    claim: int
+    title: str
+    verdict: str
+    quantity: str
+    measured: float
+    ci_low: float
+    ci_high: float
+    published: float
+    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +57,17 @@ class RunData:
     accuracy: pd.DataFrame
     """Columns arm, seed, length, correct, total, percent; ordered like `arms`, then by seed and length."""
     history: pd.DataFrame
-    """Columns arm, seed, step, tokens, loss, percent; ordered like `arms`, then by seed and step."""
+    """Columns arm, seed, step, tokens, loss, percent, grad_norm, grad_norm_qk; ordered like `arms`, then by seed and
+    step."""
+    differences: pd.DataFrame
+    """Columns of `differences.csv` in points, p and p_holm with NaN where there are none; ordered like `arms`."""
+    claims: tuple[Claim, ...]
+    theory: pd.DataFrame
+    """As `attnscale.analysis.theory.read_theory` gives it."""
+    entropy: pd.DataFrame | None
+    """Columns of `entropy.csv`, ordered like `arms`; None if nothing was to be measured."""
+    snapshots: pd.DataFrame | None
+    """Columns arm, seed, step, length, percent, ordered like `arms`; None if there are no snapshots to evaluate."""
     runs: tuple[RunRecord, ...]
     """One per trained arm and seed, ordered like `arms`, then by seed."""
     benchmarks: tuple[Benchmark, ...]
@@ -155,9 +92,21 @@ class RunData:
 
     @property
     def baseline(self) -> str | None:
-        """The trained arm with the usual scale, which differences are taken to; None if there is none."""
-        fitting = [name for name in self.trained_arms if self.config.arms[name].attention.name == "attention_o"]
-        return "attention_o" if "attention_o" in fitting else next(iter(fitting), None)
+        """The trained arm with the usual scale; None if there is none."""
+        return baseline_arm(self.config)
+
+    @property
+    def last_step(self) -> int:
+        """Steps of a whole training."""
+        return steps(self.config.training)
+
+    def seeds_by_number(self) -> dict[int, list[str]]:
+        """Arms by the number of their seeds, most seeds first."""
+        numbers = {arm: len(self.config.seeds_of(arm)) for arm in self.arms}
+        return {
+            number: [arm for arm in self.arms if numbers[arm] == number]
+            for number in sorted(set(numbers.values()), reverse=True)
+        }
 
 
 def load_run(run_dir: Path) -> RunData:
@@ -179,10 +128,11 @@ def load_run(run_dir: Path) -> RunData:
     accuracy = _accuracy(run_dir / "accuracy.csv", config, evaluation.targets)
     runs, histories = [], []
     for arm in (arm for arm in accuracy["arm"].unique() if config.arms[arm].weights_of is None):
-        for seed in config.seeds:
+        for seed in config.seeds_of(arm):
             folder = run_dir / "runs" / arm / f"seed{seed}"
             runs.append(_run_record(folder / "run.json", arm, seed))
             histories.append(_history(folder / "history.csv", arm, seed))
+    arms = [str(arm) for arm in accuracy["arm"].unique()]
     return RunData(
         config=config,
         config_text=(run_dir / "config.yaml").read_text(encoding="utf-8"),
@@ -192,6 +142,11 @@ def load_run(run_dir: Path) -> RunData:
         evaluation=evaluation,
         accuracy=accuracy,
         history=pd.concat(histories, ignore_index=True),
+        differences=_differences(run_dir / "differences.csv", config, arms),
+        claims=_claims(run_dir / "claims.csv"),
+        theory=read_theory(run_dir / "theory.csv"),
+        entropy=_entropy(run_dir / "entropy.csv", config, arms) if config.attention_statistics.blocks else None,
+        snapshots=_snapshots(run_dir / "snapshots.csv", config, arms) if config.snapshot_runs() else None,
         runs=tuple(runs),
         benchmarks=_benchmarks(run_dir / "benchmarks"),
     )
@@ -221,30 +176,131 @@ def _run_record(path: Path, arm: str, seed: int) -> RunRecord:
     return record
 
 
-def _table(path: Path, whole: tuple[str, ...], real: tuple[str, ...], words: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Read the named columns of a CSV file, as whole numbers, real numbers and words."""
-    types: dict[str, Any] = {**dict.fromkeys(whole, "int64"), **dict.fromkeys(real, "float64")}
+def _table(
+    path: Path,
+    whole: Sequence[str],
+    real: Sequence[str],
+    words: Sequence[str] = (),
+    *,
+    perhaps: Sequence[str] = (),
+    may_be_empty: bool = False,
+) -> pd.DataFrame:
+    """Read the named columns of a CSV file: whole numbers, real numbers, words, and real numbers that may lack."""
+    types: dict[str, Any] = {**dict.fromkeys(whole, "int64"), **dict.fromkeys((*real, *perhaps), "float64")}
     types.update(dict.fromkeys(words, "str"))
+    missing = {name: ["", "nan", "NaN"] for name in perhaps}
     try:
         # No default NA values: an arm may be called nan. An empty number is then an error of its own.
-        table = pd.read_csv(path, dtype=types, usecols=list(types), encoding="utf-8", keep_default_na=False)
+        table = pd.read_csv(
+            path, dtype=types, usecols=list(types), encoding="utf-8", keep_default_na=False, na_values=missing
+        )
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run the stage that makes it, or the whole pipeline") from None
     except (ValueError, OverflowError) as error:  # also parser errors, missing columns and broken UTF-8
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path} is damaged ({reason}); delete it and run the pipeline again") from None
-    if table.empty:
+    if table.empty and not may_be_empty:
         raise UserError(f"{path} holds no rows; delete it and run the pipeline again")
-    if table[list(types)].isna().any(axis=None) or not all(math.isfinite(x) for name in real for x in table[name]):
+    wanted = table[[name for name in types if name not in perhaps]]
+    if wanted.isna().any(axis=None) or not all(math.isfinite(x) for name in real for x in table[name]):
         raise UserError(f"{path} holds an empty or infinite number; delete it and run the pipeline again")
     return table
+
+
+def _complete(path: Path, table: pd.DataFrame, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
+    """The wanted rows in the wanted order; each must be there once, and nothing else."""
+    table = table.set_index(list(keys))
+    if table.index.has_duplicates:
+        raise UserError(f"{path} holds a row twice; delete it and run the pipeline again")
+    known = set(table.index)
+    for key in wanted:
+        if key not in known:
+            told = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
+            raise UserError(f"{path} lacks {told}; delete it and run the pipeline again")
+    if len(table) != len(wanted):
+        raise UserError(
+            f"{path} has {len(table)} rows where the configuration asks for {len(wanted)}; delete it and run the "
+            "pipeline again"
+        )
+    return table.loc[list(wanted)].reset_index() if wanted else table.reset_index()
+
+
+def _differences(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
+    table = _table(
+        path,
+        whole=("length", "seeds"),
+        real=("mean",),
+        words=("arm", "baseline"),
+        perhaps=("ci_low", "ci_high", "p", "p_holm"),
+        may_be_empty=True,
+    )
+    wanted = [
+        (arm, other, length)
+        for arm, other in sorted(comparisons(config), key=lambda pair: arms.index(pair[0]))
+        if set(config.seeds_of(arm)) & set(config.seeds_of(other))
+        for length in config.evaluation.lengths
+    ]
+    return _complete(path, table, ("arm", "baseline", "length"), wanted)
+
+
+def _claims(path: Path) -> tuple[Claim, ...]:
+    numbers = ("measured", "ci_low", "ci_high", "published")
+    table = _table(
+        path, whole=("claim",), real=(), words=("title", "verdict", "quantity", "reason"), perhaps=numbers
+    ).sort_values("claim")
+    return tuple(
+        Claim(
+            claim=int(row["claim"]),
+            title=row["title"],
+            verdict=row["verdict"],
+            quantity=row["quantity"],
+            measured=float(row["measured"]),
+            ci_low=float(row["ci_low"]),
+            ci_high=float(row["ci_high"]),
+            published=float(row["published"]),
+            reason=row["reason"],
+        )
+        for row in table.to_dict("records")
+    )
+
+
+def _entropy(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
+    table = _table(
+        path,
+        whole=("seed", "layer", "head", "length"),
+        real=("entropy", "logit_std", "max_weight", "saturated", "distance", "beyond"),
+        words=("arm",),
+        perhaps=("entropy_ratio",),
+        may_be_empty=True,
+    )
+    measured = measured_arms(config)
+    wanted = [
+        (arm, seed, layer, head, length)
+        for arm in arms
+        if arm in measured
+        for seed in config.seeds_of(arm)
+        for layer in range(config.model.layers)
+        for head in range(config.model.heads)
+        for length in config.evaluation.lengths
+    ]
+    return _complete(path, table, ("arm", "seed", "layer", "head", "length"), wanted)
+
+
+def _snapshots(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
+    table = _table(path, whole=("seed", "step", "length", "correct", "total"), real=(), words=("arm",))
+    runs = sorted(config.snapshot_runs(), key=lambda run: arms.index(run[0]))
+    wanted = [(*run, length) for run in runs for length in config.evaluation.lengths]
+    table = _complete(path, table, ("arm", "seed", "step", "length"), wanted)
+    if (table["total"] < 1).any():
+        raise UserError(f"{path} counts no targets; delete it and run the pipeline again")
+    return table.assign(percent=100.0 * table["correct"] / table["total"]).drop(columns=["correct", "total"])
 
 
 def _accuracy(path: Path, config: Config, targets: int) -> pd.DataFrame:
     table = _table(path, whole=("seed", "length", "correct", "total"), real=(), words=("arm",))
     order = [arm for arm in dict.fromkeys(table["arm"]) if arm in config.arms]
     order += [arm for arm in config.arms if arm not in order]
-    wanted = [(arm, seed, n) for arm in order for seed in config.seeds for n in config.evaluation.lengths]
+    wanted = [(arm, seed, n) for arm in order for seed in config.seeds_of(arm) for n in config.evaluation.lengths]
     table = table.set_index(["arm", "seed", "length"])
     for arm, seed, length in wanted:
         if (arm, seed, length) not in table.index:
@@ -270,11 +326,11 @@ def _accuracy(path: Path, config: Config, targets: int) -> pd.DataFrame:
 
 
 def _history(path: Path, arm: str, seed: int) -> pd.DataFrame:
-    table = _table(path, whole=("step", "tokens"), real=("loss", "accuracy"))
+    table = _table(path, whole=("step", "tokens"), real=("loss", "accuracy", "grad_norm", "grad_norm_qk"))
     if not table["tokens"].is_monotonic_increasing:
         raise UserError(f"{path} is not in the order of training; delete it and run the pipeline again")
     table = table.assign(arm=arm, seed=seed, percent=100.0 * table["accuracy"])
-    return table[["arm", "seed", "step", "tokens", "loss", "percent"]]
+    return table[["arm", "seed", "step", "tokens", "loss", "percent", "grad_norm", "grad_norm_qk"]]
 
 
 def _benchmarks(folder: Path) -> tuple[Benchmark, ...]:

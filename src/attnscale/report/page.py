@@ -2,19 +2,40 @@
 
 import dataclasses
 import inspect
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
 
-from attnscale.attention import make_variant
+from attnscale.analysis.theory import consequences
+from attnscale.attention.positions import make_positions
 from attnscale.report import published
-from attnscale.report.answer import ENOUGH_SEEDS, answer, count, seeds_note
-from attnscale.report.data import RunData
+from attnscale.report.answer import answer, groups_of_seeds, seeds_notes, tests_note
+from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
+from attnscale.report.data import Claim, RunData
 from attnscale.report.figures import COLOURS, Drawing
-from attnscale.report.tables import Cell, accuracy_rows, by_chance, difference_rows, lengths_of
+from attnscale.report.grids import (
+    accuracy_grid,
+    difference_grid,
+    drop_grid,
+    entropy_grid,
+    growth_grid,
+    main_grid,
+    multiplier_grid,
+    needs_grid,
+    origin,
+    random_keys_grid,
+)
+from attnscale.report.spread import spread_lengths
+from attnscale.report.words import count, joined, share, signed, unsigned
+
+TEMPLATES = ("durations.html", "durations.md", "report.md", "index.html")
+
+_MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗"}
+_CLASSES = {"reproduced": "yes", "partly": "partly", "not reproduced": "no"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +43,31 @@ class Formula:
     """What an arm computes."""
 
     arm: str
+    kind: str
     variant: str
     formula: str
     source: str
     parameters: str
     text: str
-    weights_of: str | None
+    origin: str
+    positions: str
+    """Treatment of positions with its parameters; empty for plain rotary ones."""
+    positions_source: str
+    positions_text: str
 
 
-def render(template: str, data: RunData, drawings: Sequence[Drawing]) -> str:
-    """Fill one template.
+def render(data: RunData, drawings: Mapping[str, Drawing]) -> dict[str, str]:
+    """Fill the templates.
 
     Args:
-        template: `index.html`, `report.md`, `durations.html` or `durations.md`.
         data: the run.
         drawings: its figures.
 
     Returns:
-        The text of the file, with a line end at its end.
+        By name of the template, the text of the file, with a line end at its end.
     """
-    return _environment().get_template(template).render(_context(data, drawings)).strip() + "\n"
+    environment, context = _environment(), _context(data, drawings)
+    return {name: environment.get_template(name).render(context).strip() + "\n" for name in TEMPLATES}
 
 
 def _environment() -> jinja2.Environment:
@@ -53,73 +79,137 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=_percent,
-        change=_change,
         cell=_markdown_cell,
         breakable=_breakable,
         code=_code,
         duration=_duration,
         moment=_moment,
         count=count,
+        joined=joined,
+        share=share,
+        measured=_measured,
+        published=_published,
+        mark=lambda verdict: _MARKS.get(verdict, "?"),
+        verdict_class=lambda verdict: _CLASSES.get(verdict, "open"),
     )
     return environment
 
 
-def _context(data: RunData, drawings: Sequence[Drawing]) -> Mapping[str, Any]:
-    accuracies, differences, chance = accuracy_rows(data), difference_rows(data), by_chance(data)
+def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any]:
     parameters = {run.arm: run.parameters for run in data.runs}
+    formulas = _formulas(data)
+    grids = {
+        "main": main_grid(data),
+        "accuracy": accuracy_grid(data),
+        "differences": difference_grid(data),
+        "growth": growth_grid(data),
+        "entropy": entropy_grid(data),
+        "needs": needs_grid(data),
+        "drop": drop_grid(data),
+        "random_keys": random_keys_grid(data),
+        "multiplier": multiplier_grid(data) if lengths_beyond(data.config) else None,
+    }
     return {
         "name": data.config.name,
         "data": data,
         "config": data.config,
         "seeds": len(data.config.seeds),
-        "enough_seeds": ENOUGH_SEEDS,
-        "answer": answer(data, accuracies, differences, chance),
-        "note": seeds_note(data),
-        "accuracies": accuracies,
-        "accuracy_lengths": lengths_of(accuracies),
-        "differences": differences,
-        "difference_lengths": lengths_of(differences),
-        "chance": chance,
-        "same_weights": any(row.weights_of is not None and row.weights_of == row.reference for row in differences),
+        "answer": answer(data),
+        "notes": seeds_notes(data),
+        "tests_note": tests_note(data),
+        "seed_groups": groups_of_seeds(data),
+        "main_arms": [arm for arm in data.arms if arm in main_arms(data.config)],
+        "grids": grids,
+        "needs_length": spread_lengths(data.config)[0] if lengths_beyond(data.config) else None,
+        "theory_sentences": consequences(data.theory),
+        "constants": _constants(data),
         "published": published,
-        "formulas": _formulas(data),
+        "kinds": {title: found for kind, title in KINDS.items() if (found := [f for f in formulas if f.kind == kind])},
         "parameters": parameters,
         "sizes": sorted(set(parameters.values())),
-        "drawings": drawings,
+        "figures": drawings,
+        "sections": _sections(data, drawings, grids),
         "colours": [(f"--arm{i}", light, dark) for i, (light, dark) in enumerate(COLOURS)],
     }
+
+
+def _sections(data: RunData, drawings: Mapping[str, Drawing], grids: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Anchors and titles of the page's second part, in its order."""
+    wanted = (
+        ("all-arms", "All arms", True),
+        ("differences", "All differences", not data.differences.empty),
+        ("growth", "Growth over training", grids["growth"]),
+        ("repairs", "Positions × log n", "repairs" in drawings),
+        ("entropy", "Entropy", grids["entropy"]),
+        ("spread", "Logit spread", "logit_spread" in drawings),
+        ("curves", "Learning curves", True),
+        ("gradients", "Gradients", True),
+        ("theory", "Theory", True),
+        ("arms", "Formulas and sources", True),
+        ("protocol", "How it was measured", True),
+        ("run", "Data and environment", True),
+    )
+    return [(anchor, title) for anchor, title, there in wanted if there]
 
 
 def _formulas(data: RunData) -> list[Formula]:
     found = []
     for arm in data.arms:
         settings = data.config.arms[arm]
-        spec = settings.attention
-        variant = make_variant(spec.name, spec.parameters, spec.module)
-        values = {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}
+        variant = variant_of(data.config, arm)
+        spec = settings.positions
+        positions = make_positions(spec.name, spec.parameters) if spec is not None else None
         found.append(
             Formula(
                 arm=arm,
-                variant=spec.name,
+                kind=kind_of(data.config, arm),
+                variant=settings.attention.name,
                 formula=variant.formula,
                 source=variant.source,
-                parameters=", ".join(f"{key} = {value}" for key, value in values.items()),
-                text=" ".join((inspect.getdoc(type(variant)) or "").split()),
-                weights_of=settings.weights_of,
+                parameters=_fields(variant),
+                text=_docstring(variant),
+                origin=origin(data, arm) or "trained from the start",
+                positions=f"{positions.name} ({_fields(positions)})".replace(" ()", "") if positions else "",
+                positions_source=positions.source if positions else "",
+                positions_text=_docstring(positions) if positions else "",
             )
         )
     return found
 
 
-def _percent(cell: Cell) -> str:
-    return f"{cell.mean:.2f}"
+def _fields(thing: Any) -> str:
+    return ", ".join(f"{field.name} = {getattr(thing, field.name)}" for field in dataclasses.fields(thing))
 
 
-def _change(value: float) -> str:
-    """Signed points with a true minus sign; what rounds to nothing gets no sign."""
-    text = f"{value:+.2f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "−")
+def _docstring(thing: object) -> str:
+    return " ".join((inspect.getdoc(type(thing)) or "").split())
+
+
+def _constants(data: RunData) -> list[tuple[str, str]]:
+    """The constants of the derivation: what, and its number."""
+    table = data.theory[data.theory["method"] == "closed form"]
+    values = dict(zip(table["quantity"], table["value"], strict=True))
+    names = {
+        "saddle_cos": "cos of the dominating angle at λ = 1",
+        "saddle_sin2": "its sin²",
+        "saddle_slope": "entropy lost per dimension at λ = 1, ½ ln((1 + √5)/2)",
+        "kappa_of_slope": "κ that this slope gives, 1 / slope",
+    }
+    return [(text, f"{values[name]:.4f}") for name, text in names.items() if name in values]
+
+
+def _measured(claim: Claim) -> str:
+    if math.isnan(claim.measured):
+        return "–"
+    number = signed if "points" in claim.quantity else unsigned
+    if math.isnan(claim.ci_low):
+        return number(claim.measured)
+    return f"{number(claim.measured)} [{number(claim.ci_low)}, {number(claim.ci_high)}]"
+
+
+def _published(claim: Claim) -> str:
+    number = signed if "points" in claim.quantity else unsigned
+    return "–" if math.isnan(claim.published) else number(claim.published)
 
 
 def _markdown_cell(value: object) -> str:

@@ -1,4 +1,7 @@
-"""The numbers of the report: accuracy beside the published values, and differences between arms."""
+"""The numbers of the report: accuracy beside the published values, and differences between arms.
+
+Differences are those of `differences.csv`; nothing is estimated here.
+"""
 
 import dataclasses
 import math
@@ -7,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from attnscale.report.data import RunData
-from attnscale.report.published import BASELINE, ROWS, published_for
+from attnscale.report.published import BASELINE, ROWS, Published, published_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,21 +19,25 @@ class Cell:
 
     mean: float
     low: float
+    """Of an accuracy the lowest seed, of a difference the lower end of its interval; NaN if there is none."""
     high: float
     seeds: int
     """How many seeds it is made from; 0 for a published number."""
-    positive: int = 0
-    """In how many seeds it is above zero."""
-    negative: int = 0
-    """In how many seeds it is below zero."""
+    p: float = math.nan
+    """Of a difference: sign-flip test over seeds."""
+    p_holm: float = math.nan
+    """The same, corrected for the number of tests."""
 
     @staticmethod
     def over(values: Sequence[float]) -> "Cell":
         """Mean, smallest and largest of one value per seed."""
         # fsum: the mean must not depend on the order of the seeds.
-        mean = math.fsum(values) / len(values)
-        signs = sum(value > 0 for value in values), sum(value < 0 for value in values)
-        return Cell(mean, min(values), max(values), len(values), *signs)
+        return Cell(math.fsum(values) / len(values), min(values), max(values), len(values))
+
+    @property
+    def apart(self) -> bool:
+        """Whether the interval of a difference leaves out zero."""
+        return self.low > 0 or self.high < 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,58 +51,63 @@ class Row:
     published: bool = False
     reference: str | None = None
     """Name of the arm the differences are taken to, if they are differences."""
-    weights_of: str | None = None
-    """The trained arm whose weights were taken, if the arm was not trained itself."""
+
+
+def accuracy_row(data: RunData, arm: str) -> Row:
+    """Accuracy of an arm in percent."""
+    mine = data.accuracy[data.accuracy["arm"] == arm]
+    cells = {n: Cell.over([float(x) for x in mine.loc[mine["length"] == n, "percent"]]) for n in data.lengths}
+    return Row(arm, cells)
 
 
 def accuracy_rows(data: RunData) -> list[Row]:
     """Accuracy in percent per arm, each followed by the article's row if it has one; the rest at the end."""
     rows, shown = [], []
     for arm in data.arms:
-        values = _values(data, arm)
-        cells = {n: Cell.over(values[n]) for n in data.lengths}
-        rows.append(Row(arm, cells, weights_of=data.config.arms[arm].weights_of))
+        rows.append(accuracy_row(data, arm))
         found = published_for(data.config, arm)
         if found is not None and found not in shown:
             shown.append(found)
-            rows.append(Row(found.label, _published(found.percent), published=True))
-    rows += [Row(row.label, _published(row.percent), published=True) for row in ROWS if row not in shown]
-    return rows
+            rows.append(published_row(found))
+    return rows + [published_row(row) for row in ROWS if row not in shown]
+
+
+def published_row(row: Published) -> Row:
+    """A row of the article."""
+    return Row(row.label, _published(row.percent), published=True)
+
+
+def difference_row(data: RunData, arm: str, reference: str) -> Row | None:
+    """Points between two arms; None if they were not compared."""
+    table = data.differences
+    mine = table[(table["arm"] == arm) & (table["baseline"] == reference)]
+    cells = {
+        int(row["length"]): Cell(
+            float(row["mean"]),
+            float(row["ci_low"]),
+            float(row["ci_high"]),
+            int(row["seeds"]),
+            float(row["p"]),
+            float(row["p_holm"]),
+        )
+        for row in mine.to_dict("records")
+    }
+    return Row(arm, cells, reference=reference) if cells else None
 
 
 def difference_rows(data: RunData) -> list[Row]:
-    """Points between arms, paired by seed.
-
-    Every arm is compared to the baseline; an arm that runs on the weights of yet another arm is compared to
-    that one as well, since only then is nothing but the test-time scale different. Published differences
-    follow the arm that they belong to.
-    """
-    rows, shown = [], []
-    for arm in data.arms:
-        donor = data.config.arms[arm].weights_of
-        for reference in dict.fromkeys((data.baseline, donor)):
-            if reference is None or reference == arm:
-                continue
-            ours, theirs = _values(data, arm), _values(data, reference)
-            cells = {n: Cell.over([a - b for a, b in zip(ours[n], theirs[n], strict=True)]) for n in data.lengths}
-            rows.append(Row(arm, cells, reference=reference, weights_of=donor))
-        found = published_for(data.config, arm)
-        if found is not None and found is not BASELINE and found not in shown and data.baseline is not None:
-            shown.append(found)
-            points = {n: value - BASELINE.percent[n] for n, value in found.percent.items()}
-            rows.append(Row(found.label, _published(points), published=True, reference=BASELINE.label))
-    return rows
+    """All differences of the run, in the order of their table."""
+    pairs = dict.fromkeys(zip(data.differences["arm"], data.differences["baseline"], strict=True))
+    rows = (difference_row(data, str(arm), str(reference)) for arm, reference in pairs)
+    return [row for row in rows if row is not None]
 
 
-def by_chance(data: RunData) -> dict[int, float]:
-    """Points by which two accuracies may differ through the draw of the targets alone, by length.
-
-    Half of the 95 % interval for the difference of two independent samples of this size. The arms share
-    their targets, which makes it smaller; targets share their texts, which makes it larger: a rule of thumb.
-    """
-    mean = data.accuracy.groupby("length")["percent"].mean() / 100.0
-    targets = data.evaluation.targets
-    return {n: 196.0 * math.sqrt(2.0 * float(mean[n]) * (1.0 - float(mean[n])) / targets) for n in data.lengths}
+def published_difference(row: Published) -> Row | None:
+    """The article's points over its Attention-O; None for that itself."""
+    if row is BASELINE:
+        return None
+    points = {n: value - BASELINE.percent[n] for n, value in row.percent.items() if n in BASELINE.percent}
+    return Row(row.label, _published(points), published=True, reference=BASELINE.label)
 
 
 def lengths_of(rows: Sequence[Row]) -> list[int]:
@@ -104,24 +116,14 @@ def lengths_of(rows: Sequence[Row]) -> list[int]:
 
 
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows in long form for a CSV file: one line per row and length; `minus` is empty for accuracies."""
+    """Accuracies in long form for a CSV file: one line per row and length."""
     lines = [
-        (row.label, row.reference, _origin(row), n, cell.mean, cell.low, cell.high, cell.seeds)
+        (row.label, "published" if row.published else "measured", n, cell.mean, cell.low, cell.high, cell.seeds)
         for row in rows
         for n, cell in sorted(row.cells.items())
     ]
-    return pd.DataFrame(lines, columns=["row", "minus", "source", "length", "mean", "min", "max", "seeds"])
-
-
-def _origin(row: Row) -> str:
-    return "published" if row.published else "measured"
-
-
-def _values(data: RunData, arm: str) -> dict[int, list[float]]:
-    """Percent by length, one value per seed in the order of the configuration."""
-    mine = data.accuracy[data.accuracy["arm"] == arm]
-    return {n: [float(x) for x in mine.loc[mine["length"] == n, "percent"]] for n in data.lengths}
+    return pd.DataFrame(lines, columns=["row", "source", "length", "mean", "min", "max", "seeds"])
 
 
 def _published(percent: Mapping[int, float]) -> dict[int, Cell]:
-    return {n: Cell(value, value, value, 0) for n, value in percent.items()}
+    return {n: Cell(value, math.nan, math.nan, 0) for n, value in percent.items()}
