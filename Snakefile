@@ -22,6 +22,8 @@ include: "workflow/rules/corpus.smk"
 include: "workflow/rules/tokens.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/theory.smk"
 include: "workflow/rules/report.smk"
 
 

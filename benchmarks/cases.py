@@ -6,7 +6,15 @@ Tensor names end in their shape: B windows, N tokens of a window, S masked token
 import numpy as np
 
 from attnscale import counts
-from attnscale.config import PRESETS, ModelConfig, TokensConfig, TrainingConfig, TrainSettings
+from attnscale.config import (
+    PRESETS,
+    AttentionSpec,
+    EncoderSettings,
+    ModelConfig,
+    TokensConfig,
+    TrainingConfig,
+    TrainSettings,
+)
 from attnscale.rng import Stream
 from attnscale.tokens.batches import Batch, TrainingBatches
 from attnscale.tokens.vocabulary import Vocabulary
@@ -29,7 +37,7 @@ class Case:
 
     Args:
         model: sizes and recipe.
-        training: the recipe; what it says of tokens, logs and checkpoints does not count.
+        training: the recipe; what it says of tokens, logs, checkpoints and snapshots does not count.
         vocabulary_size: number of ids.
         threads: CPU threads of each contestant.
         steps: steps of one turn.
@@ -38,9 +46,15 @@ class Case:
     def __init__(
         self, model: ModelConfig, training: TrainingConfig, vocabulary_size: int, threads: int, steps: int = STEPS
     ) -> None:
-        training = training.model_copy(update={"log_every": NEVER, "checkpoint_every": NEVER})
-        values = {"arm": "benchmark", "attention": {"name": "attention_o"}, "seed": 0, "threads": threads}
-        self.settings = TrainSettings.model_validate({**values, "model": model, "training": training})
+        training = training.model_copy(update={"log_every": NEVER, "checkpoint_every": NEVER, "snapshots": ()})
+        encoder = EncoderSettings(
+            attention=AttentionSpec(name="attention_o"), positions=None, n_at_least=None, n_at_most=None, model=model,
+            training_length=training.length,
+        )  # fmt: skip
+        self.settings = TrainSettings(
+            arm="benchmark", seed=0, encoder=encoder, training=training, training_lengths=(training.length,),
+            branch_at=None, threads=threads,
+        )  # fmt: skip
         self.model, self.training, self.threads, self.steps = model, training, threads, steps
         self.tokens = counts.tokens_per_step(training)
         self.vocabulary_size = vocabulary_size

@@ -23,7 +23,7 @@ NAME = "recipe_tokens_to_43_vs_trial"
 ARM = "attention_o"
 ACCURACY, LENGTH = 0.43, 64
 TRIAL_TOKENS = 16_000_000
-HOW_TO = "run `make CONFIG=config/to_43.yaml` first"
+HOW_TO = "run `make CONFIG=config/reference.yaml` first"
 
 
 class Finished(NamedTuple):

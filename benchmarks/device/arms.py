@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # The columns of accuracy.csv and of a run's history.csv, as the pipeline writes them.
 ACCURACY_COLUMNS = ("arm", "seed", "length", "correct", "total", "accuracy")
-HISTORY_COLUMNS = ("step", "tokens", "loss", "accuracy", "grad_norm", "tokens_per_second")
+HISTORY_COLUMNS = ("step", "tokens", "loss", "accuracy", "grad_norm", "grad_norm_qk", "tokens_per_second")
 
 DEFAULT_TOKENS = 100_000_000
 EVALUATION_TOKENS = 131_072  # of one forward pass; bounds memory
@@ -115,7 +115,7 @@ def _train(
         UserError: loss or gradients are not finite.
     """
     steps, size, masked = counts.steps(training), counts.tokens_per_step(training), counts.masked_per_step(training)
-    history: list[tuple[int, int, float, float, float, float]] = []
+    history: list[tuple[int, int, float, float, float, float, float]] = []
     unread: list[Tensor] = []  # left on the device until somebody needs the numbers
     begun = since = findings.used()
     for step, figures in enumerate(machine.run(training, seed), start=1):
@@ -124,19 +124,19 @@ def _train(
             continue
         values = torch.stack(unread).tolist()
         unread.clear()
-        loss, correct, norm = (math.fsum(value[i] for value in values) / len(values) for i in range(3))
+        loss, correct, norm, norm_qk = (math.fsum(value[i] for value in values) / len(values) for i in range(4))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise UserError(f"the loss or gradient of {arm} seed {seed} is not finite before step {step}")
         now = findings.used()
         speed = len(values) * size / max(now - since, 1e-9)
         since = now
-        history.append((step, step * size, loss, correct / masked, norm, round(speed, 1)))
+        history.append((step, step * size, loss, correct / masked, norm, norm_qk, round(speed, 1)))
         if step < steps and findings.left() < RESERVE:
             findings.say(f"{arm} seed {seed} was given up at step {step} of {steps}: no time was left")
             return None
     seconds = findings.used() - begun
     # The first rows of a machine hold its compilation, and a run's last row may be short.
-    bench.tokens_per_second = rate = statistics.median(row[5] for row in history)
+    bench.tokens_per_second = rate = statistics.median(row[-1] for row in history)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HISTORY_COLUMNS)

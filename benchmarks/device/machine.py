@@ -61,7 +61,8 @@ class Machine:
         """Train from the start, step by step, as `attnscale.train` does.
 
         Yields:
-            After each step a (3,) tensor on the device: loss, right predictions, gradient norm.
+            After each step a (4,) tensor on the device: loss, right predictions, gradient norm, and that of the
+            weights of queries and keys.
         """
         self.model.initialise(seed)
         self.model.train()
@@ -72,13 +73,14 @@ class Machine:
         for step, batch in enumerate(feed(batches, self.ids_A, training.length, counts.steps(training))):
             loss, correct = self.predict(*batch)
             loss.backward()  # type: ignore[no-untyped-call]
+            norm_qk = self.model.grad_norm_qk()
             norm = torch.nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = group["peak"] * counts.schedule(training, step)
                 optimizer.step()
             self.model.zero_grad(set_to_none=True)
-            yield torch.stack([loss.detach(), correct.float(), norm.detach()])
+            yield torch.stack([loss.detach(), correct.float(), norm.detach(), norm_qk])
 
     def weights(self) -> bytes:
         """The content of a `model.safetensors`."""

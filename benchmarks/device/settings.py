@@ -64,7 +64,7 @@ def parse_change(text: str) -> tuple[str, Any]:
         UserError: there is no such key, or the value is of another type.
     """
     key, _, value = text.partition("=")
-    known = defaults("TrainingConfig")
+    known = {name: value for name, value in defaults("TrainingConfig").items() if name != "snapshots"}
     if key not in known:
         raise UserError(f"--set {text}: no training setting is called {key}; known: {', '.join(sorted(known))}")
     try:

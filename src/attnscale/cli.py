@@ -12,11 +12,13 @@ from pydantic import ValidationError
 
 from attnscale import __version__
 from attnscale.config import (
+    AttentionStatisticsSettings,
     Config,
     CorpusSettings,
     EvaluateSettings,
     EvaluationSetSettings,
     Section,
+    TheorySettings,
     TokensSettings,
     TrainSettings,
     load_config,
@@ -103,6 +105,9 @@ def train(
     tokens: TokensDir,
     environment: Environment,
     output: Annotated[Path, typer.Option(help="Folder of the run.")],
+    trunk: Annotated[
+        Path | None, typer.Option(help="Folder of the run whose snapshot a branched arm goes on from.")
+    ] = None,
     stop_with_parent: Annotated[
         bool, typer.Option("--stop-with-parent", help="Save and stop when the process that started this one ends.")
     ] = False,
@@ -110,7 +115,7 @@ def train(
     """Train one arm with one seed; stopped by SIGTERM or Ctrl-C it saves its state and can go on later."""
     from attnscale.train import train as run
 
-    run(_settings(TrainSettings, settings), tokens, environment, output, stop_with_parent=stop_with_parent)
+    run(_settings(TrainSettings, settings), tokens, environment, output, trunk=trunk, stop_with_parent=stop_with_parent)
 
 
 @app.command()
@@ -131,11 +136,79 @@ def evaluate(
 def accuracy(
     evaluations: Annotated[list[Path], typer.Argument(help="CSV files of the evaluate stage.")],
     output: Annotated[Path, typer.Option(help="accuracy.csv to write.")],
+    by_step: Annotated[bool, typer.Option("--by-step", help="Keep the step of the training apart.")] = False,
 ) -> None:
     """Sum the evaluations of all arms and seeds into one table."""
     from attnscale.accuracy import collect_accuracy
 
-    collect_accuracy(evaluations, output)
+    collect_accuracy(evaluations, output, by_step=by_step)
+
+
+@app.command()
+def attention_statistics(
+    settings: Settings,
+    tokens: TokensDir,
+    weights: Annotated[Path, typer.Option(help="model.safetensors of the trained arm.")],
+    environment: Environment,
+    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+) -> None:
+    """Measure the attention weights of one arm and seed at every length: entropy, spread of the logits and more."""
+    from attnscale.analysis.attention_statistics import attention_statistics as run
+
+    run(_settings(AttentionStatisticsSettings, settings), tokens, weights, environment, output)
+
+
+@app.command()
+def entropy(
+    statistics: Annotated[list[Path], typer.Argument(help="CSV files of the attention-statistics stage.")],
+    output: Annotated[Path, typer.Option(help="entropy.csv to write.")],
+) -> None:
+    """Put the attention statistics of all arms and seeds into one table."""
+    from attnscale.analysis.attention_statistics import collect_attention_statistics
+
+    collect_attention_statistics(statistics, output)
+
+
+@app.command()
+def differences(
+    settings: Settings,
+    evaluations: Annotated[list[Path], typer.Argument(help="CSV files of the evaluate stage.")],
+    output: Annotated[Path, typer.Option(help="differences.csv to write.")],
+) -> None:
+    """Estimate and test the differences between arms."""
+    from attnscale.analysis.differences import write_differences
+    from attnscale.analysis.settings import DifferencesSettings
+
+    write_differences(_settings(DifferencesSettings, settings), evaluations, output)
+
+
+@app.command()
+def claims(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, results/NAME.")],
+    output: Annotated[Path, typer.Option(help="claims.csv to write.")],
+) -> None:
+    """Decide on every claim by the criteria of the configuration."""
+    from attnscale.analysis.claims import write_claims
+    from attnscale.manifest import evaluation_file
+
+    config = load_config(run / "config.yaml")
+    write_claims(
+        config,
+        [run / evaluation_file(arm, seed) for arm, seed in config.runs()],
+        output,
+        entropy=run / "entropy.csv" if config.attention_statistics.blocks else None,
+        histories={
+            (arm, seed): run / "runs" / arm / f"seed{seed}" / "history.csv" for arm, seed in config.runs(trained=True)
+        },
+    )
+
+
+@app.command()
+def theory(settings: Settings, output: Annotated[Path, typer.Option(help="theory.csv to write.")]) -> None:
+    """Recompute the derivation of the scale: constants, exact entropies, which law keeps entropy constant."""
+    from attnscale.analysis.theory import write_theory
+
+    write_theory(output, **_settings(TheorySettings, settings).model_dump())
 
 
 @app.command()
@@ -190,7 +263,8 @@ def variants(
     for variant in registered().values():
         name, formula, source, parameters = describe(variant)
         table.add_row(name, formula, parameters, source)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    # A table is only as wide as what it holds; in a file every variant has a line of its own.
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)
 
 
 @app.command()
@@ -214,6 +288,22 @@ def resolve(settings: Settings, output: Annotated[Path, typer.Option(help="confi
     from attnscale.files import write_text
 
     write_text(output, resolved_yaml(_settings(Config, settings)))
+
+
+@app.command()
+def partial(
+    configfile: Configfile,
+    output: Annotated[Path, typer.Option(help="Configuration file to write.")],
+) -> None:
+    """Write the configuration of what is trained so far, to evaluate and report a run that still goes on."""
+    from attnscale.files import write_text
+    from attnscale.partial import finished_part
+
+    whole = load_config(configfile)
+    part = finished_part(whole, Path("results") / whole.name)
+    write_text(output, resolved_yaml(part))
+    trained, wanted = len(part.runs(trained=True)), len(whole.runs(trained=True))
+    print(f"written: {output}, with {trained} of {wanted} trainings")
 
 
 @app.command()

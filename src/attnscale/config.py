@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from attnscale.counts import step_at, steps
 from attnscale.errors import UserError
 from attnscale.files import canonical_json
 from attnscale.findings import NAME, PACKAGE, SHA256, explain, nearest
@@ -171,7 +172,7 @@ class TrainingConfig(Section):
         default="muon", description="muon: Muon for the blocks' matrices and AdamW for the rest; adamw: for all"
     )
     learning_rate: float = Field(default=3e-3, gt=0, lt=1, description="peak learning rate of AdamW")
-    muon_learning_rate: float = Field(default=0.03, gt=0, lt=1, description="peak learning rate of Muon")
+    muon_learning_rate: float = Field(default=0.02, gt=0, lt=1, description="peak learning rate of Muon")
     muon_momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon: decay of the gradients' mean")
     warmup_fraction: float = Field(default=0.05, ge=0, lt=1, description="share of steps with rising learning rate")
     weight_decay: float = Field(default=0.01, ge=0, lt=1, description="AdamW weight decay, not on biases and norms")
@@ -180,6 +181,29 @@ class TrainingConfig(Section):
     clip_norm: float = Field(default=1.0, gt=0, description="gradients are scaled down to this global norm")
     log_every: int = Field(default=20, ge=1, description="steps per row of history.csv and per log line")
     checkpoint_every: int = Field(default=200, ge=1, description="steps between resume checkpoints")
+    snapshots: tuple[float, ...] = Field(
+        default=(),
+        strict=False,
+        description="shares of the training after which weights and optimizer state are kept, to be evaluated or "
+        "branched from",
+    )
+
+    @field_validator("snapshots")
+    @classmethod
+    def _check_snapshots(cls, snapshots: tuple[float, ...]) -> tuple[float, ...]:
+        if list(snapshots) != sorted(set(snapshots)) or not all(0 < share < 1 for share in snapshots):
+            raise ValueError(f"{list(snapshots)} must rise, hold no share twice and lie between 0 and 1")
+        return snapshots
+
+    @model_validator(mode="after")
+    def _check_snapshot_steps(self) -> "TrainingConfig":
+        taken, total = [step_at(self, share) for share in self.snapshots], steps(self)
+        if len(set(taken)) < len(taken) or total in taken:
+            raise ValueError(
+                f"snapshots {list(self.snapshots)} of {total} steps are those after steps {taken}; give shares with a "
+                "step of their own before the last, or train on more tokens"
+            )
+        return self
 
 
 # What the recipe `faithful` trains with unless the file says otherwise; `fast` has the defaults above.
@@ -202,9 +226,45 @@ class AttentionSpec(Section):
     parameters: dict[str, int | float | str | bool] = Field(default_factory=dict, description="its parameters")
 
 
+class PositionsSpec(Section):
+    """A treatment of positions with values for its parameters."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": ["integer", "number"]}})
+
+    name: Literal["band", "clipped", "ntk"] = Field(
+        description="band: only keys less than `width` away; clipped: longer distances count as `width` - 1; "
+        "ntk: frequencies stretched by the length"
+    )
+    parameters: dict[str, int | float] = Field(default_factory=dict, description="its parameters")
+
+
+class BranchConfig(Section):
+    """From where a branched arm goes on."""
+
+    of: str = Field(description="the trained arm whose weights and optimizer state it takes over")
+    at: float = Field(gt=0, lt=1, description="after which share of the training; one of training.snapshots")
+
+
 def _or_its_name(schema: dict[str, Any]) -> None:
     """For the JSON schema: a variant without parameters may be given as a word."""
     schema["anyOf"] = [{"type": "string", "minLength": 1}, {"$ref": schema.pop("$ref")}]
+
+
+def _or_its_name_or_null(schema: dict[str, Any]) -> None:
+    """For the JSON schema: as `_or_its_name`, where nothing is allowed too."""
+    schema["anyOf"].append({"type": "string", "enum": ["band", "clipped", "ntk"]})
+
+
+def _short_form(value: Any, *, module: bool) -> Any:
+    """A name or a map of a name and parameters, as a spec."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and "parameters" not in value:
+        special = ("name", "module") if module else ("name",)
+        parameters = {key: item for key, item in value.items() if key not in special}
+        given = {"name": "", **{key: value[key] for key in special if key in value}}
+        return {**given, "parameters": parameters}
+    return value
 
 
 class ArmConfig(Section):
@@ -217,15 +277,56 @@ class ArmConfig(Section):
         default=None, description="test-time arm: take the weights of this trained arm and train nothing"
     )
 
+    branch: BranchConfig | None = Field(
+        default=None, description="branched arm: go on from a snapshot of another arm instead of from the start"
+    )
+    training_lengths: tuple[int, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=8,  # as many graphs as torch.compile keeps; beyond it, bits would depend on the order of lengths
+        strict=False,
+        description="mixed lengths: every step cuts its windows into pieces of one of these lengths, drawn at random",
+    )
+    positions: PositionsSpec | None = Field(
+        default=None,
+        description="treatment of positions instead of plain rotary ones: band, clipped or ntk, or a map of `name` "
+        "and its parameters",
+        json_schema_extra=_or_its_name_or_null,
+    )
+    n_at_least: int | Literal["training_length"] | None = Field(
+        default=None, description="the formula is given this n where a row has fewer keys"
+    )
+    n_at_most: int | Literal["training_length"] | None = Field(
+        default=None, description="the formula is given this n where a row has more; training_length freezes the scale"
+    )
+    seeds: tuple[Seed, ...] | None = Field(
+        default=None, min_length=1, strict=False, description="only these of the run's seeds; null: all"
+    )
+
     @field_validator("attention", mode="before")
     @classmethod
     def _accept_short_forms(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, dict) and "parameters" not in value:
-            parameters = {key: item for key, item in value.items() if key not in ("name", "module")}
-            return {"name": value.get("name", ""), "module": value.get("module"), "parameters": parameters}
-        return value
+        return _short_form(value, module=True)
+
+    @field_validator("positions", mode="before")
+    @classmethod
+    def _accept_positions_by_name(cls, value: Any) -> Any:
+        return _short_form(value, module=False)
+
+    @field_validator("n_at_least", "n_at_most", mode="before")
+    @classmethod
+    def _check_limit(cls, limit: Any) -> Any:
+        # At 1 a logarithm is 0.
+        if limit is None or limit == "training_length" or (type(limit) is int and limit >= 2):
+            return limit
+        raise ValueError("give a whole number of 2 or more, or training_length")
+
+    @field_validator("training_lengths")
+    @classmethod
+    def _check_training_lengths(cls, lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if lengths is not None and list(lengths) != sorted(set(lengths)):
+            raise ValueError(f"{list(lengths)} must rise and hold no length twice; sort it")
+        return lengths
 
 
 class EvaluationConfig(Section):
@@ -239,6 +340,9 @@ class EvaluationConfig(Section):
         default=64, ge=1, description="at most that many held-out blocks of the largest length; null uses all"
     )
     batch_tokens: int = Field(default=8192, ge=64, description="tokens per forward pass; bounds memory")
+    snapshot_arms: tuple[str, ...] = Field(
+        default=(), strict=False, description="arms that are also evaluated at every one of training.snapshots"
+    )
 
     @field_validator("lengths")
     @classmethod
@@ -282,6 +386,91 @@ class ComputeConfig(Section):
         return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+class StatisticsConfig(Section):
+    """How differences between arms are estimated and tested."""
+
+    resamples: int = Field(default=10_000, ge=100, le=1_000_000, description="resamples of the bootstrap")
+    confidence: float = Field(default=0.95, gt=0.5, lt=1, description="confidence of every interval")
+    primary_arm: Name = Field(
+        default="attention_e",
+        description="arm of the one comparison named in advance; a run without it has no such comparison",
+    )
+    primary_baseline: Name = Field(default="attention_o", description="arm it is compared with")
+    primary_length: int = Field(default=256, ge=1, description="length in tokens at which they are compared")
+
+
+class ClaimsConfig(Section):
+    """By what each claim is decided; set before the run and not after a look at its numbers.
+
+    Points are points of percent of the accuracy.
+    """
+
+    min_seeds: int = Field(
+        default=6,
+        ge=2,
+        description="with fewer seeds no claim is decided; 6 is the smallest number whose sign-flip test can reach "
+        "p = 0.05",
+    )
+    multiples: tuple[int, ...] = Field(
+        default=(2, 4, 8, 16),
+        min_length=2,
+        strict=False,
+        description="lengths beyond training.length at which claims are decided, in multiples of it",
+    )
+    same_within: float = Field(
+        default=1.0, gt=0, description="points; arms are as accurate as each other if they differ by no more"
+    )
+    negligible: float = Field(
+        default=0.5, gt=0, description="points; an interval wholly below it refutes a gain, though it may hold zero"
+    )
+    peak_at: int = Field(default=4, ge=2, description="where the gap is claimed to be largest; one of the multiples")
+    peak_points: float = Field(default=10.0, gt=0, description="points; how large that gap is claimed to be at least")
+    remaining: float = Field(
+        default=0.25, gt=0, lt=1, description="share of the baseline's accuracy claimed to remain at the last multiple"
+    )
+    remaining_within: float = Field(default=0.05, gt=0, lt=1, description="how far that share may be off")
+    vanishing: float = Field(
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="gradients of queries and keys have vanished below this share of the baseline's",
+    )
+    saturated: float = Field(
+        default=0.5, gt=0, lt=1, description="attention is saturated above this share of saturated rows"
+    )
+    entropy_within: float = Field(
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="entropy is nearly constant if that of the heads changes by no more than this share of that at "
+        "training.length up to the last multiple, and rises well below another's if the difference is above it",
+    )
+    repair: Literal["band", "clipped", "ntk"] = Field(
+        default="clipped", description="the repair of positions that log n is claimed to help more after"
+    )
+
+    @field_validator("multiples")
+    @classmethod
+    def _check_multiples(cls, multiples: tuple[int, ...]) -> tuple[int, ...]:
+        if list(multiples) != sorted(set(multiples)) or multiples[0] < 2:
+            raise ValueError(f"{list(multiples)} must rise, hold no number twice and begin with 2 or more")
+        return multiples
+
+    @model_validator(mode="after")
+    def _check_peak(self) -> "ClaimsConfig":
+        if self.peak_at not in self.multiples:
+            raise ValueError(f"peak_at {self.peak_at} is none of the multiples {list(self.multiples)}; choose one")
+        return self
+
+
+class AttentionStatisticsConfig(Section):
+    """What is measured of the attention weights, at every one of evaluation.lengths."""
+
+    blocks: int = Field(
+        default=4, ge=0, description="measured on that many evaluation blocks, from the first; 0 measures nothing"
+    )
+
+
 class CorpusSettings(Section):
     """What the corpus stage depends on."""
 
@@ -303,14 +492,26 @@ class EvaluationSetSettings(Section):
     max_blocks: int | None
 
 
+class EncoderSettings(Section):
+    """What an encoder is built from, besides its weights and the vocabulary."""
+
+    attention: AttentionSpec
+    positions: PositionsSpec | None
+    n_at_least: int | None
+    n_at_most: int | None
+    model: ModelConfig
+    training_length: int
+
+
 class TrainSettings(Section):
     """What one training depends on."""
 
     arm: str
-    attention: AttentionSpec
     seed: int
-    model: ModelConfig
+    encoder: EncoderSettings
     training: TrainingConfig
+    training_lengths: tuple[int, ...] = Field(strict=False)
+    branch_at: float | None
     threads: int
 
 
@@ -318,13 +519,27 @@ class EvaluateSettings(Section):
     """What the evaluation of one arm and seed depends on."""
 
     arm: str
-    attention: AttentionSpec
     seed: int
-    model: ModelConfig
-    training_length: int
+    step: int
+    encoder: EncoderSettings
     lengths: tuple[int, ...] = Field(strict=False)
     batch_tokens: int
     threads: int
+
+
+class AttentionStatisticsSettings(EvaluateSettings):
+    """What the attention statistics of one arm and seed depend on."""
+
+    blocks: int
+
+
+class TheorySettings(Section):
+    """What the recomputed derivation depends on."""
+
+    head_size: int
+    lengths: tuple[int, ...] = Field(strict=False)
+    training_length: int
+    modules: tuple[str, ...] = Field(strict=False)
 
 
 class Config(Section):
@@ -340,6 +555,11 @@ class Config(Section):
     model: ModelConfig = Field(default_factory=lambda: ModelConfig.model_validate({}), description="the encoder")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="the training")
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="the evaluation")
+    attention_statistics: AttentionStatisticsConfig = Field(
+        default_factory=AttentionStatisticsConfig, description="entropy and its sisters"
+    )
+    statistics: StatisticsConfig = Field(default_factory=StatisticsConfig, description="intervals and tests")
+    claims: ClaimsConfig = Field(default_factory=ClaimsConfig, description="criteria of the verdicts")
     compute: ComputeConfig = Field(default_factory=ComputeConfig, description="threads, device and precision")
 
     @model_validator(mode="before")
@@ -360,30 +580,96 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
-        # Imported here: the registry needs torch's tensors, the other sections do not need the registry.
-        from attnscale.attention import make_variant, try_out
-
         for length in self.evaluation.lengths:
-            if length % self.training.length:
+            if length % self.training.length and self.training.length % length:
                 raise ValueError(
-                    f"evaluation.lengths: {length} is not a multiple of training.length {self.training.length}; "
-                    "choose multiples of it"
+                    f"evaluation.lengths: {length} is neither a multiple nor a divisor of training.length "
+                    f"{self.training.length}; choose one that is"
                 )
         for name, arm in self.arms.items():
-            try:
-                variant = make_variant(arm.attention.name, arm.attention.parameters, arm.attention.module)
-                try_out(variant, longest=self.evaluation.lengths[-1], training_length=self.training.length)
-            except UserError as error:
-                raise ValueError(f"arms.{name}.attention: {error}") from None
-            if arm.weights_of is None:
-                continue
-            if arm.weights_of not in self.arms:
-                raise ValueError(f"arms.{name}.weights_of: {nearest(arm.weights_of, self.trained_arms, 'trained arm')}")
-            if self.arms[arm.weights_of].weights_of is not None:
-                raise ValueError(f"arms.{name}.weights_of: {arm.weights_of} trains nothing itself; name a trained arm")
+            self._check_attention(f"arms.{name}", arm)
+            for key, of in (("weights_of", arm.weights_of), ("branch.of", arm.branch.of if arm.branch else None)):
+                if of is not None:
+                    self._check_donor(f"arms.{name}", key, of)
+        # Only now can what an arm takes from another be followed to its end.
+        for name, arm in self.arms.items():
+            self._check_arm(f"arms.{name}", arm)
         if not self.trained_arms:
             raise ValueError("arms: none is trained; leave out weights_of in at least one")
+        for name in self.evaluation.snapshot_arms:
+            if name not in self.arms:
+                raise ValueError(f"evaluation.snapshot_arms: {nearest(name, tuple(self.arms), 'arm')}")
+            if self.arms[self.weights_of(name)].branch is not None:
+                raise ValueError(f"evaluation.snapshot_arms: {name} is a branch and keeps no snapshots; leave it out")
+        if self.evaluation.snapshot_arms and not self.training.snapshots:
+            raise ValueError("evaluation.snapshot_arms: there are no training.snapshots to evaluate; name some")
         return self
+
+    def _check_attention(self, where: str, arm: ArmConfig) -> None:
+        # Imported here: the registry needs torch's tensors, the other sections do not need the registry.
+        from attnscale.attention import make_variant, try_out
+        from attnscale.attention.positions import check_together, make_positions
+
+        spec, length = arm.attention, self.training.length
+        key = "attention"
+        try:
+            variant = make_variant(spec.name, spec.parameters, spec.module)
+            try_out(variant, longest=self.evaluation.lengths[-1], training_length=length)
+            if arm.positions is not None:
+                key = "positions"
+                positions = make_positions(arm.positions.name, arm.positions.parameters)
+                positions.check(training_length=length)
+                check_together(positions, variant)
+        except UserError as error:
+            raise ValueError(f"{where}.{key}: {error}") from None
+
+    def _learned(self, arm: ArmConfig) -> dict[str, tuple[int, ...]]:
+        """Shapes of what the attention of an arm learns beside the encoder's own weights."""
+        from attnscale.attention import make_variant
+
+        variant = make_variant(arm.attention.name, arm.attention.parameters, arm.attention.module)
+        learned = variant.learned(heads=self.model.heads, training_length=self.training.length)
+        return {name: tuple(value.shape) for name, value in learned.items()}
+
+    def _check_donor(self, where: str, key: str, of: str) -> None:
+        if of not in self.arms:
+            raise ValueError(f"{where}.{key}: {nearest(of, self.trained_arms, 'trained arm')}")
+        donor = self.arms[of]
+        if donor.weights_of is not None:
+            raise ValueError(f"{where}.{key}: {of} trains nothing itself; name a trained arm")
+        if key == "branch.of" and donor.branch is not None:
+            raise ValueError(f"{where}.{key}: {of} is a branch itself; name the arm that it branches from")
+
+    def _check_arm(self, where: str, arm: ArmConfig) -> None:
+        if arm.weights_of is not None and (arm.branch is not None or arm.training_lengths is not None):
+            raise ValueError(f"{where}: an arm with weights_of trains nothing; leave out branch and training_lengths")
+        if arm.branch is not None and arm.branch.at not in self.training.snapshots:
+            raise ValueError(f"{where}.branch.at: {arm.branch.at} is none of training.snapshots; add it there")
+        for length in arm.training_lengths or ():
+            if length < 2 or self.training.length % length:
+                raise ValueError(
+                    f"{where}.training_lengths: {length} does not divide training.length {self.training.length}; "
+                    "choose divisors of 2 and more"
+                )
+        low, high = self._limit(arm.n_at_least), self._limit(arm.n_at_most)
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"{where}.n_at_least: {low} is above n_at_most {high}")
+        donor = arm.weights_of or (arm.branch.of if arm.branch else None)
+        if donor is not None:
+            own, theirs = self._learned(arm), self._learned(self.arms[donor])
+            if own != theirs if arm.weights_of else not theirs.items() <= own.items():
+                raise ValueError(
+                    f"{where}.attention: {arm.attention.name} cannot take the weights of {donor}, whose "
+                    f"{self.arms[donor].attention.name} learns other parameters; choose another of the two"
+                )
+        allowed = self.seeds if donor is None else self.seeds_of(donor)
+        for seed in arm.seeds or ():
+            if seed not in allowed or arm.seeds.count(seed) > 1:  # type: ignore[union-attr]
+                owner = "the run" if donor is None else donor
+                raise ValueError(f"{where}.seeds: {seed} stands there twice or is no seed of {owner}")
+
+    def _limit(self, limit: int | str | None) -> int | None:
+        return self.training.length if limit == "training_length" else limit  # type: ignore[return-value]
 
     @property
     def trained_arms(self) -> tuple[str, ...]:
@@ -393,6 +679,32 @@ class Config(Section):
     def weights_of(self, arm: str) -> str:
         """Name of the trained arm whose weights `arm` is evaluated with."""
         return self.arms[arm].weights_of or arm
+
+    def seeds_of(self, arm: str) -> tuple[int, ...]:
+        """Seeds of an arm, in the order of the run's seeds: its own, else those of the arm it takes weights from."""
+        settings = self.arms[arm]
+        donor = settings.weights_of or (settings.branch.of if settings.branch else None)
+        wanted = settings.seeds or (self.seeds if donor is None else self.seeds_of(donor))
+        return tuple(seed for seed in self.seeds if seed in wanted)
+
+    def runs(self, *, trained: bool = False) -> tuple[tuple[str, int], ...]:
+        """All pairs of arm and seed, in the order of the result table; only trained arms if so asked."""
+        arms = self.trained_arms if trained else tuple(self.arms)
+        return tuple((arm, seed) for arm in arms for seed in self.seeds_of(arm))
+
+    def snapshot_runs(self) -> tuple[tuple[str, int, int], ...]:
+        """All (arm, seed, step) that are evaluated before the end of the training."""
+        return tuple(
+            (arm, seed, step_at(self.training, share))
+            for arm in self.arms
+            if arm in self.evaluation.snapshot_arms
+            for seed in self.seeds_of(arm)
+            for share in self.snapshots_of(self.weights_of(arm))
+        )
+
+    def snapshots_of(self, trained: str) -> tuple[float, ...]:
+        """Shares of the training after which a trained arm keeps a snapshot; a branch keeps none."""
+        return self.training.snapshots if self.arms[trained].branch is None else ()
 
     def corpus_settings(self) -> CorpusSettings:
         """Settings of the corpus stage."""
@@ -410,28 +722,57 @@ class Config(Section):
             max_blocks=self.evaluation.max_blocks,
         )
 
+    def encoder_settings(self, arm: str) -> EncoderSettings:
+        """What the encoder of an arm is built from."""
+        settings = self.arms[arm]
+        return EncoderSettings(
+            attention=settings.attention,
+            positions=settings.positions,
+            n_at_least=self._limit(settings.n_at_least),
+            n_at_most=self._limit(settings.n_at_most),
+            model=self.model,
+            training_length=self.training.length,
+        )
+
+    def theory_settings(self) -> TheorySettings:
+        """Settings of the stage that recomputes the derivation."""
+        modules = {arm.attention.module for arm in self.arms.values() if arm.attention.module}
+        return TheorySettings(
+            head_size=self.model.width // self.model.heads,
+            lengths=self.evaluation.lengths,
+            training_length=self.training.length,
+            modules=tuple(sorted(modules)),
+        )
+
     def train_settings(self, arm: str, seed: int) -> TrainSettings:
         """Settings of the training of a trained arm with one seed."""
+        branch = self.arms[arm].branch
         return TrainSettings(
             arm=arm,
-            attention=self.arms[arm].attention,
             seed=seed,
-            model=self.model,
-            training=self.training,
+            encoder=self.encoder_settings(arm),
+            training=self.training.model_copy(update={"snapshots": self.snapshots_of(arm)}),
+            training_lengths=self.arms[arm].training_lengths or (self.training.length,),
+            branch_at=branch.at if branch else None,
             threads=self.compute.threads,
         )
 
-    def evaluate_settings(self, arm: str, seed: int) -> EvaluateSettings:
-        """Settings of the evaluation of one arm and seed."""
+    def evaluate_settings(self, arm: str, seed: int, step: int | None = None) -> EvaluateSettings:
+        """Settings of the evaluation of one arm and seed, at the end of the training or after a step."""
         return EvaluateSettings(
             arm=arm,
-            attention=self.arms[arm].attention,
             seed=seed,
-            model=self.model,
-            training_length=self.training.length,
+            step=steps(self.training) if step is None else step,
+            encoder=self.encoder_settings(arm),
             lengths=self.evaluation.lengths,
             batch_tokens=self.evaluation.batch_tokens,
             threads=self.compute.threads,
+        )
+
+    def attention_statistics_settings(self, arm: str, seed: int) -> AttentionStatisticsSettings:
+        """Settings of the attention statistics of one arm and seed."""
+        return AttentionStatisticsSettings(
+            **dict(self.evaluate_settings(arm, seed)), blocks=self.attention_statistics.blocks
         )
 
 

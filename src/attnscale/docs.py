@@ -34,9 +34,14 @@ Editors that know JSON schemas complete and check the keys of a file in `config/
 Some rules join several keys:
 
 - `model.heads` divides `model.width`, and the quotient is even, because rotary positions turn pairs.
-- Every length of `evaluation.lengths` is a multiple of `training.length` and divides the largest one, so that all
-  lengths get the same targets.
+- Every length of `evaluation.lengths` is a multiple or a divisor of `training.length` and divides the largest one, so
+  that all lengths get the same targets.
 - `arms.NAME.weights_of` names an arm that is trained itself, and at least one arm is trained.
+- `arms.NAME.branch.of` names an arm that is trained from the start, `arms.NAME.branch.at` one of
+  `training.snapshots`, and every share there has a step of its own before the last one.
+- An arm with `weights_of` or `branch` has the seeds of the arm that it names, or some of them, and an attention that
+  can take those weights.
+- `arms.NAME.training_lengths` divide `training.length`.
 - An attention may refuse parameters or lengths that it cannot handle; `attnscale variants` shows all attentions.
 """
 
@@ -114,11 +119,12 @@ def configuration_page() -> str:
     parts.append("## All keys\n")
     sections = {key: field for key, field in schema["properties"].items() if "$ref" in field}
     parts.append(_part("the run", schema["description"], _rows("", schema, leave_out=frozenset(sections))))
-    arm, attention, *sources = (
-        schema["$defs"][name] for name in ("ArmConfig", "AttentionSpec", "WheelSource", "HubSource", "FilesSource")
-    )
-    parts.append(_part("arms", arm["description"], _rows("arms.NAME.", arm)))
-    parts.append(_part("arms.NAME.attention", attention["description"], _rows("arms.NAME.attention.", attention)))
+    models = schema["$defs"]
+    sources = [models[name] for name in ("WheelSource", "HubSource", "FilesSource")]
+    parts.append(_part("arms", models["ArmConfig"]["description"], _rows("arms.NAME.", models["ArmConfig"])))
+    for key, name in (("attention", "AttentionSpec"), ("branch", "BranchConfig"), ("positions", "PositionsSpec")):
+        place = f"arms.NAME.{key}"
+        parts.append(_part(place, models[name]["description"], _rows(f"{place}.", models[name])))
     for key, field in sections.items():
         section = schema["$defs"][field["$ref"].rpartition("/")[2]]
         parts.append(_part(key, section["description"], _rows(f"{key}.", section)))

@@ -85,7 +85,8 @@ def _sentence(finding: Any, root: type[BaseModel]) -> str:
         # Usually written beside the name of the attention, without `parameters`; pydantic adds the type it tried.
         depth = parts.index("parameters")
         where = _dotted([*parts[:depth], parts[depth + 1]])
-        return f"{where} must be a finite number, text, true or false, not {_shown(given)}"
+        words = "a finite number" if parts[depth - 1] == "positions" else "a finite number, text, true or false"
+        return f"{where} must be {words}, not {_shown(given)}"
     if kind == "string_too_short":
         return f"{where} is empty; give it a value"
     if kind == "too_short" or (given is None and kind in _MAP):

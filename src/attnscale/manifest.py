@@ -6,10 +6,11 @@ from pathlib import Path, PurePosixPath
 from attnscale.config import Config
 from attnscale.errors import UserError
 from attnscale.files import sha256_of, write_text
+from attnscale.snapshots import snapshot_files, snapshot_steps
 
 NAME = "manifest.sha256"
-FIGURES = ("accuracy_by_length", "learning_curves")
-TABLES = ("accuracy", "differences")
+FIGURES = ("accuracy_by_length", "learning_curves", "gradient_norms")
+TABLES = ("accuracy",)
 
 
 def deterministic_files(config: Config) -> list[str]:
@@ -18,28 +19,65 @@ def deterministic_files(config: Config) -> list[str]:
     Wall-clock numbers live in history.csv, run.json, environment.json and report/durations.*, which are
     left out.
     """
-    seeds = config.seeds
+    trained = [f"runs/{arm}/seed{seed}" for arm, seed in config.runs(trained=True)]
     files = [
         "config.yaml",
         *(f"corpus/{name}" for name in ("manifest.json", "train.jsonl", "held_out.jsonl")),
         *(f"tokens/{name}" for name in TOKENS_FILES + EVALUATION_SET_FILES),
-        *(f"runs/{arm}/seed{seed}/model.safetensors" for arm in config.trained_arms for seed in seeds),
-        *(f"evaluations/{arm}/seed{seed}.csv" for arm in config.arms for seed in seeds),
+        *(f"{run}/model.safetensors" for run in trained),
+        *snapshots(config),
+        *(evaluation_file(arm, seed) for arm, seed in config.runs()),
+        *(evaluation_file(*run) for run in config.snapshot_runs()),
         "accuracy.csv",
+        *attention_statistics_files(config),
+        *(["entropy.csv"] if config.attention_statistics.blocks else []),
+        "differences.csv",
+        "claims.csv",
+        "theory.csv",
+        *(["snapshots.csv"] if config.snapshot_runs() else []),
         "report/index.html",
         "report/report.md",
-        *(f"report/figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")),
+        *(f"report/figures/{name}.{kind}" for name in figures(config) for kind in ("png", "svg")),
         *(f"report/tables/{name}.csv" for name in TABLES),
     ]
     return sorted(files)
+
+
+def figures(config: Config) -> tuple[str, ...]:
+    """Names of the report's figures, exactly those that the configuration implies data for."""
+    # Late: it needs the registry of attentions, which the rest of this module does not.
+    from attnscale.report.arms import figure_names
+
+    return figure_names(config)
+
+
+def snapshots(config: Config) -> list[str]:
+    """Weights and optimizer states that trainings keep on their way, relative to the run's folder."""
+    return [
+        str(file)
+        for arm, seed in config.runs(trained=True)
+        if config.snapshots_of(arm)
+        for step in snapshot_steps(config.training)
+        for file in snapshot_files(Path("runs", arm, f"seed{seed}"), step)
+    ]
+
+
+def evaluation_file(arm: str, seed: int, step: int | None = None) -> str:
+    """The counts of one arm and seed, relative to the run's folder: at the end of the training or after a step."""
+    return f"evaluations/{arm}/seed{seed}.csv" if step is None else f"evaluations/{arm}/seed{seed}/step{step}.csv"
+
+
+def attention_statistics_files(config: Config) -> list[str]:
+    """Attention statistics of all arms and seeds, in the order of the result table; none if they are off."""
+    runs = config.runs() if config.attention_statistics.blocks else ()
+    return [f"attention/{arm}/seed{seed}.csv" for arm, seed in runs]
 
 
 def other_files(config: Config) -> list[str]:
     """Files of a run that hold wall-clock numbers or tell of the machine, relative to its folder, sorted."""
     records = [
         f"runs/{arm}/seed{seed}/{name}"
-        for arm in config.trained_arms
-        for seed in config.seeds
+        for arm, seed in config.runs(trained=True)
         for name in ("history.csv", "run.json")
     ]
     return sorted(["environment.json", "report/durations.html", "report/durations.md", *records])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnscale.config import EvaluationSetSettings, TokensConfig, TokensSettings, TrainSettings
+from attnscale.config import EncoderSettings, EvaluationSetSettings, TokensConfig, TokensSettings, TrainSettings
 from attnscale.corpus.documents import content_hash
 from attnscale.environment import describe
 from attnscale.files import write_json
@@ -53,14 +53,24 @@ def environment(tmp_path_factory) -> Path:
     return path
 
 
+def encoder_settings(**changes) -> EncoderSettings:
+    """Settings of a small encoder; `model` may be given in part."""
+    values = {
+        "attention": {"name": "attention_e"}, "positions": None, "n_at_least": None, "n_at_most": None,
+        "training_length": LENGTH, **changes, "model": {"preset": "smoke", **changes.pop("model", {})},
+    }  # fmt: skip
+    return EncoderSettings.model_validate(values)
+
+
 def train_settings(**changes) -> TrainSettings:
-    """Settings of a training of 12 steps; `training` and `model` may be given in part."""
+    """Settings of a training of 12 steps; `training` may be given in part, and what the encoder needs beside it."""
     training = {
         "length": LENGTH, "batch_size": 4, "tokens": 12 * 4 * LENGTH, "log_every": 5, "checkpoint_every": 4,
         **changes.pop("training", {}),
     }  # fmt: skip
+    encoder = {key: changes.pop(key) for key in EncoderSettings.model_fields if key in changes}
     values = {
-        "arm": "attention_e", "attention": {"name": "attention_e"}, "seed": 0,
-        "model": {"preset": "smoke", **changes.pop("model", {})}, "training": training, "threads": 1, **changes,
+        "arm": "attention_e", "seed": 0, "encoder": encoder_settings(**encoder), "training": training,
+        "training_lengths": (LENGTH,), "branch_at": None, "threads": 1, **changes,
     }  # fmt: skip
     return TrainSettings.model_validate(values)

@@ -12,7 +12,7 @@ from attnscale.config import PRESETS
 from attnscale.errors import UserError
 from attnscale.model import Encoder
 from benchmarks import evaluation, ours, peers, training, turns
-from benchmarks.cases import preset_case
+from benchmarks.cases import TRIAL, preset_case
 
 EAGER = {"device": "cpu", "precision": "fp32", "compile": False}
 
@@ -54,6 +54,15 @@ def test_every_turn_of_ours_is_the_asked_number_of_real_steps():
     for _ in range(3):
         next(work)
     assert seen == [0, 1, 2, 3]
+
+
+def test_a_recipe_with_snapshots_writes_none_in_a_race(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    case = preset_case("smoke", 1, steps=2, training=TRIAL.model_copy(update={"snapshots": (0.25, 0.5, 0.75)}))
+    work = ours.training(case, EAGER)
+    for _ in range(3):
+        next(work)
+    assert list(tmp_path.rglob("*")) == []
 
 
 @pytest.mark.skipif("huggingface" not in peers.installed(), reason="needs transformers")

@@ -115,6 +115,8 @@ def test_a_changed_setting_has_the_type_of_its_default_or_is_refused():
     assert parse_change("optimizer=adamw") == ("optimizer", "adamw")
     with pytest.raises(UserError, match="no training setting is called masks; known: adam_beta1, "):
         parse_change("masks=0.2")
+    with pytest.raises(UserError, match="no training setting is called snapshots"):
+        parse_change("snapshots=0.5")
     with pytest.raises(UserError, match="length must be like its default, 64"):
         parse_change("length=long")
     assert "tokens" in defaults("TrainingConfig")
@@ -150,7 +152,7 @@ def test_a_training_is_the_pipelines_down_to_the_bytes_of_its_weights(bench, tok
     assert [row[:2] for row in ours] == [row[:2] for row in theirs]
     assert ours[0] == theirs[0] == list(arms.HISTORY_COLUMNS) == list(train.HISTORY_COLUMNS)
     for mine, right in zip(ours[1:], theirs[1:], strict=True):
-        assert [float(value) for value in mine[2:5]] == pytest.approx([float(value) for value in right[2:5]], rel=1e-6)
+        assert [float(value) for value in mine[2:6]] == pytest.approx([float(value) for value in right[2:6]], rel=1e-6)
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))
@@ -178,7 +180,7 @@ def test_right_predictions_are_counted_as_the_pipeline_counts_them(bench, tokens
 def test_accuracy_is_written_as_the_pipeline_writes_it(tmp_path):
     rows = [("acl2022", 0, 64, 1, 3), ("acl2022", 0, 128, 2, 3), ("acl2022", 1, 64, 0, 3), ("attention_o", 0, 64, 3, 3)]
     arms.write_accuracy(tmp_path / "ours.csv", rows[::-1])
-    lines = [",".join(evaluate.COLUMNS), *(f"{arm},{seed},{length},0,{c},{t}" for arm, seed, length, c, t in rows)]
+    lines = [",".join(evaluate.COLUMNS), *(f"{arm},{seed},9,{length},0,{c},{t}" for arm, seed, length, c, t in rows)]
     (tmp_path / "evaluation.csv").write_text("\n".join(lines), encoding="utf-8")
     collect_accuracy([tmp_path / "evaluation.csv"], tmp_path / "theirs.csv")
     assert (tmp_path / "ours.csv").read_bytes() == (tmp_path / "theirs.csv").read_bytes()

@@ -153,11 +153,11 @@ def test_without_a_run_the_measure_is_left_out_and_says_what_to_run(tmp_path):
     assert not result.values
     said = result.left_out["recipe_tokens_to_43_vs_trial"]
     assert "unfinished has no readable accuracy.csv" in said
-    assert said.endswith("run `make CONFIG=config/to_43.yaml` first")
+    assert said.endswith("run `make CONFIG=config/reference.yaml` first")
 
 
 def test_the_trial_recipe_names_every_setting_that_touches_learning():
-    free = {"tokens", "log_every", "checkpoint_every"}
+    free = {"tokens", "log_every", "checkpoint_every", "snapshots"}
     muon_only = {name for name in TrainingConfig.model_fields if name.startswith("muon")}
     assert set(TrainingConfig.model_fields) == recipe.TRIAL.model_fields_set | free | muon_only
 

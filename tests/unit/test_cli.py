@@ -13,9 +13,13 @@ import pytest
 from attnscale import __version__, cli, files
 from attnscale.attention import registered
 from attnscale.manifest import write_manifest
+from tests.unit.conftest import train_settings
 
 ROOT = Path(__file__).parents[2]
-STAGES = ["environment", "corpus", "tokens", "evaluation-set", "train", "evaluate", "accuracy", "report"]
+STAGES = [
+    "environment", "corpus", "tokens", "evaluation-set", "train", "evaluate", "accuracy", "attention-statistics",
+    "entropy", "differences", "claims", "theory", "report",
+]  # fmt: skip
 OTHERS = ["manifest", "verify", "variants", "config", "resolve", "schema", "docs", "clean", "version"]
 GOOD = "name: mine\narms: {o: {attention: attention_o}}\n"
 
@@ -84,6 +88,7 @@ def test_variants_shows_every_registered_attention_with_formula_source_and_param
         assert variant.source in line
     assert "base=512" in out
     assert "kappa=1.0" in out
+    assert max(map(len, out.splitlines())) < 240
 
 
 def test_variants_shows_those_of_a_users_file_too(attnscale, tmp_path, monkeypatch):
@@ -203,6 +208,33 @@ def test_every_stage_refuses_settings_of_another_one(attnscale, tmp_path, monkey
     code, _, err = attnscale(*arguments, "--settings", '{"corpus": {}, "zzz": 1}')
     assert_one_sentence(code, err, "--settings do not fit this stage")
     assert names_in(tmp_path) == []
+
+
+def test_the_trunk_of_a_branch_reaches_the_training(attnscale, tokens_dir, environment, tmp_path):
+    settings = train_settings(arm="late", branch_at=0.5)
+    arguments = ["--tokens", tokens_dir, "--environment", environment, "--output", tmp_path / "run"]
+    train = ["train", "--settings", settings.canonical(), *arguments]
+    code, _, err = attnscale(*train)
+    assert_one_sentence(code, err, "late seed 0 is a branch and needs --trunk")
+    code, _, err = attnscale(*train, "--trunk", tmp_path / "nowhere")
+    assert_one_sentence(code, err, f"{tmp_path / 'nowhere'} has no snapshot of step 6", "train the arm")
+    assert names_in(tmp_path / "run") == []
+
+
+def test_accuracy_keeps_steps_apart_only_if_asked(attnscale, tmp_path):
+    for step in (3, 6):
+        (tmp_path / f"{step}.csv").write_text(f"arm,seed,step,length,block,correct,total\no,0,{step},16,0,{step},10\n")
+    inputs = [tmp_path / "3.csv", tmp_path / "6.csv"]
+    assert attnscale("accuracy", *inputs, "--output", tmp_path / "table.csv", "--by-step")[0] == 0
+    assert (tmp_path / "table.csv").read_text().splitlines()[:2] == [
+        "arm,seed,step,length,correct,total,accuracy",
+        "o,0,3,16,3,10,0.29999999999999999",
+    ]
+    assert attnscale("accuracy", tmp_path / "6.csv", "--output", tmp_path / "table.csv")[0] == 0
+    assert (tmp_path / "table.csv").read_text().splitlines() == [
+        "arm,seed,length,correct,total,accuracy",
+        "o,0,16,6,10,0.59999999999999998",
+    ]
 
 
 def test_what_the_schema_and_docs_commands_write_is_what_is_committed(attnscale, tmp_path):

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from attnscale import docs
+from attnscale import attention, docs
 from attnscale.cli import resolved_yaml
-from attnscale.config import PRESETS, Config, TrainSettings, load_config, parse_config
+from attnscale.config import PRESETS, Config, EvaluateSettings, TrainSettings, load_config, parse_config
 from attnscale.errors import UserError
 from attnscale.findings import NAME, PATTERNS
 from attnscale.yaml_files import read_yaml
@@ -49,6 +49,11 @@ def sentence_of(text: str) -> str:
     assert_is_one_plain_sentence(sentence)
     assert sentence.startswith("mine.yaml: ")
     return sentence
+
+
+def branches(arms: str) -> str:
+    """Arms beside one called trunk, which keeps a snapshot."""
+    return f"{{arms: {{trunk: {{attention: attention_o}}, {arms}}}, training: {{snapshots: [0.5]}}}}"
 
 
 WRONG = [
@@ -157,8 +162,174 @@ WRONG = [
     # Lengths.
     ("evaluation: {lengths: [64, 100, 200]}", ["evaluation.lengths: 64 does not divide the largest length 200"]),
     ("evaluation: {lengths: [64, 192, 256]}", ["evaluation.lengths: 192 does not divide the largest length 256"]),
-    ("evaluation: {lengths: [32, 64]}", ["evaluation.lengths: 32 is not a multiple of training.length 64", "choose"]),
-    ("training: {length: 48}", ["evaluation.lengths: 64 is not a multiple of training.length 48"]),
+    (
+        "evaluation: {lengths: [96, 192]}",
+        ["evaluation.lengths: 96 is neither a multiple nor a divisor of training.length 64", "choose one"],
+    ),
+    (
+        "evaluation: {lengths: [24, 96]}",
+        ["evaluation.lengths: 24 is neither a multiple nor a divisor of training.length 64", "choose one"],
+    ),
+    ("training: {length: 48}", ["evaluation.lengths: 64 is neither a multiple nor a divisor of training.length 48"]),
+    # Snapshots.
+    ("training: {snapshots: 0.5}", ["training.snapshots must be a list, not 0.5", "write [0.5]"]),
+    ("training: {snapshots: [0.5, 0.25]}", ["training.snapshots: [0.5, 0.25] must rise"]),
+    ("training: {snapshots: [0.5, 0.5]}", ["training.snapshots: [0.5, 0.5] must rise", "no share twice"]),
+    ("training: {snapshots: [0.0]}", ["training.snapshots: [0.0] must", "between 0 and 1"]),
+    ("training: {snapshots: [1]}", ["training.snapshots: [1.0] must", "between 0 and 1"]),
+    ("training: {snapshots: [a]}", ["training.snapshots[0] must be a number, not 'a'"]),
+    (
+        "training: {tokens: 40960, snapshots: [0.5, 0.52]}",
+        ["training: snapshots [0.5, 0.52] of 10 steps are those after steps [5, 5]", "a step of their own"],
+    ),
+    ("training: {tokens: 40960, snapshots: [0.97]}", ["training: snapshots [0.97] of 10 steps", "before the last"]),
+    ("evaluation: {snapshot_arms: [o]}", ["evaluation.snapshot_arms: there are no training.snapshots", "name some"]),
+    ("evaluation: {snapshot_arms: [p]}", ["evaluation.snapshot_arms: unknown arm p", "known: o"]),
+    ("evaluation: {snapshot_arms: o}", ["evaluation.snapshot_arms must be a list, not 'o'", "write [o]"]),
+    (
+        "{arms: {o: {attention: attention_o}, late: {attention: attention_e, branch: {of: o, at: 0.5}}}, "
+        "training: {snapshots: [0.5]}, evaluation: {snapshot_arms: [o, late]}}",
+        ["evaluation.snapshot_arms: late is a branch and keeps no snapshots", "leave it out"],
+    ),
+    (
+        "{arms: {o: {attention: attention_o}, late: {attention: attention_e, branch: {of: o, at: 0.5}}, "
+        "t: {attention: acl2022, weights_of: late}}, training: {snapshots: [0.5]}, evaluation: {snapshot_arms: [t]}}",
+        ["evaluation.snapshot_arms: t is a branch and keeps no snapshots"],
+    ),
+    # Branches.
+    (branches("b: {attention: acl2022, branch: {of: p, at: 0.5}}"), ["arms.b.branch.of: unknown trained arm p"]),
+    (branches("b: {attention: acl2022, branch: {of: trnk, at: 0.5}}"), ["did you mean trunk?"]),
+    (
+        branches("t: {attention: acl2022, weights_of: trunk}, b: {attention: acl2022, branch: {of: t, at: 0.5}}"),
+        ["arms.b.branch.of: t trains nothing itself", "name a trained arm"],
+    ),
+    (
+        branches(
+            "a: {attention: acl2022, branch: {of: trunk, at: 0.5}}, b: {attention: acl2022, branch: {of: a, at: 0.5}}"
+        ),
+        ["arms.b.branch.of: a is a branch itself", "name the arm that it branches from"],
+    ),
+    (branches("b: {attention: acl2022, branch: {of: b, at: 0.5}}"), ["arms.b.branch.of: b is a branch itself"]),
+    (
+        branches("b: {attention: acl2022, branch: {of: trunk, at: 0.6}}"),
+        ["arms.b.branch.at: 0.6 is none of training.snapshots", "add it there"],
+    ),
+    (branches("b: {attention: acl2022, branch: {of: trunk, at: 1.5}}"), ["arms.b.branch.at must be below 1, not 1.5"]),
+    (branches("b: {attention: acl2022, branch: {of: trunk}}"), ["arms.b.branch.at is missing"]),
+    (branches("b: {attention: acl2022, branch: trunk}"), ["arms.b.branch must be a map", "'trunk'"]),
+    (
+        branches("b: {attention: acl2022, weights_of: trunk, branch: {of: trunk, at: 0.5}}"),
+        ["arms.b: an arm with weights_of trains nothing", "leave out branch and training_lengths"],
+    ),
+    (
+        branches("b: {attention: acl2022, weights_of: trunk, training_lengths: [16, 64]}"),
+        ["arms.b: an arm with weights_of trains nothing", "leave out branch and training_lengths"],
+    ),
+    # An arm may stand before the one it takes weights from, whatever is wrong with that one.
+    (
+        "arms: {a: {attention: acl2022, weights_of: b}, b: {attention: acl2022, branch: {of: nowhere, at: 0.5}}}",
+        ["arms.b.branch.of: unknown trained arm nowhere"],
+    ),
+    (
+        "arms: {a: {attention: acl2022, weights_of: b}, b: {attention: acl2022, branch: {of: a, at: 0.5}}}",
+        ["arms.b.branch.of: a trains nothing itself"],
+    ),
+    (
+        "arms: {a: {attention: acl2022, weights_of: b}, b: {attention: acl2021}}",
+        ["arms.b.attention: unknown attention acl2021", "mean acl2022?"],
+    ),
+    # What an attention learns.
+    (
+        branches("s: {attention: ssmax, weights_of: trunk}"),
+        ["arms.s.attention: ssmax cannot take the weights of trunk, whose attention_o learns other parameters"],
+    ),
+    (
+        branches("s: {attention: ssmax}, t: {attention: attention_o, weights_of: s}"),
+        ["arms.t.attention: attention_o cannot take the weights of s, whose ssmax learns other parameters", "choose"],
+    ),
+    (
+        branches("s: {attention: ssmax}, t: {attention: attention_o, branch: {of: s, at: 0.5}}"),
+        ["arms.t.attention: attention_o cannot take the weights of s, whose ssmax learns other parameters"],
+    ),
+    # Mixed lengths.
+    (
+        "arms: {o: {attention: attention_o, training_lengths: [24, 64]}}",
+        ["arms.o.training_lengths: 24 does not divide training.length 64", "choose divisors"],
+    ),
+    ("arms: {o: {attention: attention_o, training_lengths: [1, 64]}}", ["arms.o.training_lengths: 1 does not divide"]),
+    ("arms: {o: {attention: attention_o, training_lengths: [0]}}", ["arms.o.training_lengths: 0 does not divide"]),
+    ("arms: {o: {attention: attention_o, training_lengths: [128]}}", ["arms.o.training_lengths: 128 does not divide"]),
+    (
+        "arms: {o: {attention: attention_o, training_lengths: [64, 32]}}",
+        ["arms.o.training_lengths: [64, 32] must rise"],
+    ),
+    ("arms: {o: {attention: attention_o, training_lengths: [32, 32]}}", ["training_lengths: [32, 32] must rise and"]),
+    ("arms: {o: {attention: attention_o, training_lengths: 32}}", ["training_lengths must be a list", "write [32]"]),
+    ("arms: {o: {attention: attention_o, training_lengths: []}}", ["arms.o.training_lengths is empty"]),
+    (
+        "arms: {o: {attention: attention_o, training_lengths: [2, 3, 4, 6, 8, 12, 16, 24, 48]}}",
+        ["arms.o.training_lengths is longer than 8", "shorten it"],
+    ),
+    # Limits of n.
+    *(
+        (
+            f"arms: {{o: {{attention: attention_o, {key}: {value}}}}}",
+            [f"arms.o.{key}: give a whole number of 2 or more, or training_length"],
+        )
+        for key in ("n_at_least", "n_at_most")
+        for value in ("1", "0", "-3", "16.0", "L", "true", "[16]", "{a: 1}")
+    ),
+    (
+        "arms: {o: {attention: attention_o, n_at_least: 65, n_at_most: training_length}}",
+        ["arms.o.n_at_least: 65 is above n_at_most 64"],
+    ),
+    (
+        "arms: {o: {attention: attention_o, n_at_least: training_length, n_at_most: 16}}",
+        ["arms.o.n_at_least: 64 is above n_at_most 16"],
+    ),
+    # Positions.
+    (
+        "arms: {o: {attention: attention_o, positions: bnd}}",
+        ["arms.o.positions.name must be 'band', 'clipped' or 'ntk'"],
+    ),
+    ("arms: {o: {attention: attention_o, positions: 5}}", ["arms.o.positions must be a map", "not 5"]),
+    ("arms: {o: {attention: attention_o, positions: {width: 5}}}", ["arms.o.positions.name must be", "''"]),
+    (
+        "arms: {o: {attention: attention_o, positions: {name: band, widht: 5}}}",
+        ["arms.o.positions: band has no parameter widht", "it has width"],
+    ),
+    ("arms: {o: {attention: attention_o, positions: {name: ntk, width: 5}}}", ["ntk has no parameter width", "none"]),
+    (
+        "arms: {o: {attention: attention_o, positions: {name: band, width: 65}}}",
+        ["arms.o.positions: width of band must be a whole number from 2 to the training length 64", "not 65"],
+    ),
+    (
+        "arms: {o: {attention: attention_o, positions: {name: clipped, width: 1}}}",
+        ["arms.o.positions: width of clipped must be a whole number from 2", "not 1"],
+    ),
+    ("arms: {o: {attention: attention_o, positions: {name: band, width: 5.0}}}", ["width of band", "not 5.0"]),
+    (
+        "arms: {o: {attention: attention_o, positions: {name: band, width: wide}}}",
+        ["arms.o.positions.width must be a finite number, not 'wide'"],
+    ),
+    (
+        "arms: {o: {attention: attention_o, positions: {name: band, width: true}}}",
+        ["arms.o.positions.width must be a finite number, not true"],
+    ),
+    # Seeds of arms.
+    ("{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [2]}}}", ["arms.o.seeds: 2", "no seed of the run"]),
+    ("{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [1, 1]}}}", ["arms.o.seeds: 1 stands there twice"]),
+    ("arms: {o: {attention: attention_o, seeds: []}}", ["arms.o.seeds is empty"]),
+    (
+        "{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [0]}, t: {attention: acl2022, weights_of: o, "
+        "seeds: [0, 1]}}}",
+        ["arms.t.seeds: 1", "no seed of o"],
+    ),
+    (
+        "{seeds: [0, 1], arms: {trunk: {attention: attention_o, seeds: [0]}, b: {attention: acl2022, seeds: [1], "
+        "branch: {of: trunk, at: 0.5}}}, training: {snapshots: [0.5]}}",
+        ["arms.b.seeds: 1", "no seed of trunk"],
+    ),
     ("evaluation: {lengths: [128, 64]}", ["evaluation.lengths: [128, 64] must rise"]),
     ("evaluation: {lengths: [64, 64]}", ["evaluation.lengths: [64, 64] must rise", "no length twice"]),
     ("evaluation: {lengths: []}", ["evaluation.lengths is empty"]),
@@ -234,9 +405,16 @@ def all_leaves():
             yield from ((section, key) for key in model.model_fields)
 
 
+# Names of arms that a run need not have.
+ANY_NAME = [("statistics", "primary_arm"), ("statistics", "primary_baseline")]
+
+
 @pytest.mark.parametrize(("section", "key"), list(all_leaves()), ids=lambda part: part)
 @pytest.mark.parametrize("value", [{"a": {"b": 1}}, [[1]], "zzz", -1, float("nan"), "a\nb"], ids=repr)
 def test_no_key_answers_nonsense_with_a_traceback(section, key, value):
+    if value == "zzz" and (section, key) in ANY_NAME:
+        assert parse_config({**MINIMAL, section: {key: value}}, "c.yaml")
+        return
     with pytest.raises(UserError) as caught:
         parse_config({**MINIMAL, section: {key: value}}, "c.yaml")
     assert f"{section}.{key}" in str(caught.value)
@@ -370,8 +548,128 @@ def test_settings_of_a_stage_hold_only_what_can_change_its_output():
     assert one.train_settings("o", 0).canonical() != one.train_settings("o", 1).canonical()
     assert one.tokens_settings().canonical() != other.tokens_settings().canonical()
     assert one.evaluate_settings("o", 1).canonical() != other.evaluate_settings("o", 1).canonical()
-    longer = parse_config(merged("training: {tokens: 7}"), "c.yaml")
-    assert longer.evaluate_settings("o", 0).canonical() == one.evaluate_settings("o", 0).canonical()
+    hotter = parse_config(merged("training: {learning_rate: 0.1}"), "c.yaml")
+    assert hotter.evaluate_settings("o", 0).canonical() == one.evaluate_settings("o", 0).canonical()
+
+
+WHOLE = """
+seeds: [3, 1, 2]
+arms:
+  trunk: {attention: attention_o, seeds: [2, 3]}
+  e: {attention: attention_e}
+  at_test: {attention: acl2022, weights_of: trunk}
+  one: {attention: acl2022, weights_of: e, seeds: [1]}
+  late: {attention: ssmax, branch: {of: trunk, at: 0.75}, seeds: [2]}
+  late_at_test: {attention: ssmax, weights_of: late, n_at_most: training_length}
+  mixed: {attention: attention_e, branch: {of: trunk, at: 0.25}, training_lengths: [16, 64]}
+training: {tokens: 40960, snapshots: [0.25, 0.75]}
+evaluation: {lengths: [16, 32, 64, 128], snapshot_arms: [one, at_test]}
+"""
+
+
+def test_every_arm_has_its_own_seeds_or_those_of_the_arm_it_takes_weights_from():
+    config = parse_config(merged(WHOLE), "c.yaml")
+    seeds = {arm: config.seeds_of(arm) for arm in config.arms}
+    assert seeds == {
+        "trunk": (3, 2), "e": (3, 1, 2), "at_test": (3, 2), "one": (1,), "late": (2,), "late_at_test": (2,),
+        "mixed": (3, 2),
+    }  # fmt: skip
+    assert config.runs() == tuple((arm, seed) for arm in seeds for seed in seeds[arm])
+    assert config.trained_arms == ("trunk", "e", "late", "mixed")
+    assert config.runs(trained=True) == (
+        ("trunk", 3), ("trunk", 2), ("e", 3), ("e", 1), ("e", 2), ("late", 2), ("mixed", 3), ("mixed", 2),
+    )  # fmt: skip
+    assert config.snapshot_runs() == (
+        ("at_test", 3, 2), ("at_test", 3, 8), ("at_test", 2, 2), ("at_test", 2, 8), ("one", 1, 2), ("one", 1, 8),
+    )  # fmt: skip
+    assert [config.snapshots_of(arm) for arm in config.trained_arms] == [(0.25, 0.75), (0.25, 0.75), (), ()]
+
+
+def test_settings_of_a_training_hold_what_its_arm_asks_for():
+    config = parse_config(merged(WHOLE), "c.yaml")
+    trunk, late, mixed = (config.train_settings(arm, 2) for arm in ("trunk", "late", "mixed"))
+    assert (trunk.branch_at, trunk.training_lengths, trunk.training.snapshots) == (None, (64,), (0.25, 0.75))
+    assert (late.branch_at, late.training_lengths, late.training.snapshots) == (0.75, (64,), ())
+    assert (mixed.branch_at, mixed.training_lengths) == (0.25, (16, 64))
+    assert late.encoder.attention.name == "ssmax"
+    frozen = config.evaluate_settings("late_at_test", 2)
+    assert (frozen.encoder.n_at_least, frozen.encoder.n_at_most, frozen.step) == (None, 64, 10)
+    assert config.evaluate_settings("at_test", 2, 8).step == 8
+    for settings in (trunk, late, mixed):
+        assert TrainSettings.model_validate_json(settings.canonical()) == settings
+    assert EvaluateSettings.model_validate_json(frozen.canonical()) == frozen
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("snapshot_arms: [one, at_test]", "snapshot_arms: []"),
+        ("snapshot_arms: [one, at_test]", "snapshot_arms: [trunk, e, one, at_test]"),
+        ("weights_of: e, seeds: [1]", "weights_of: e"),
+        ("at: 0.75}, seeds: [2]", "at: 0.75}"),
+        ("seeds: [3, 1, 2]", "seeds: [3, 1, 2, 7]"),
+        ("weights_of: trunk", "weights_of: trunk, positions: band, n_at_least: 16"),
+        ("lengths: [16, 32, 64, 128]", "lengths: [64]"),
+    ],
+)
+def test_what_concerns_other_arms_or_only_the_evaluation_changes_no_training(old, new):
+    before, after = (parse_config(merged(text), "c.yaml") for text in (WHOLE, WHOLE.replace(old, new)))
+    assert old in WHOLE
+    assert before != after
+    assert set(before.runs(trained=True)) <= set(after.runs(trained=True))
+    for run in before.runs(trained=True):
+        assert before.train_settings(*run).canonical() == after.train_settings(*run).canonical()
+
+
+def test_lengths_shorter_than_the_training_windows_that_divide_them_are_evaluated():
+    config = parse_config(merged("evaluation: {lengths: [8, 32, 64, 128]}"), "c.yaml")
+    assert config.evaluate_settings("o", 0).lengths == (8, 32, 64, 128)
+
+
+def test_short_and_long_forms_of_positions_are_the_same():
+    forms = ["band", "{name: band}", "{name: band, parameters: {}}"]
+    configs = [
+        parse_config(merged(f"arms: {{o: {{attention: attention_o, positions: {form}}}}}"), "c") for form in forms
+    ]
+    assert configs[0] == configs[1] == configs[2]
+    forms = ["{name: clipped, width: 9}", "{name: clipped, parameters: {width: 9}}"]
+    short, long = (
+        parse_config(merged(f"arms: {{o: {{attention: attention_o, positions: {form}}}}}"), "c") for form in forms
+    )
+    assert short == long
+    assert short.encoder_settings("o").positions.parameters == {"width": 9}
+    schema = docs.json_schema()
+    for form in ["band", "{name: clipped, width: 9}", "null"]:
+        jsonschema.validate(merged(f"arms: {{o: {{attention: attention_o, positions: {form}}}}}"), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(merged("arms: {o: {attention: attention_o, positions: bnd}}"), schema)
+
+
+def test_the_whole_example_survives_being_written_out(tmp_path):
+    config = parse_config(merged(WHOLE), "c.yaml")
+    (tmp_path / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
+    assert load_config(tmp_path / "config.yaml") == config
+    jsonschema.validate(yaml.safe_load(resolved_yaml(config)), docs.json_schema())
+
+
+def test_a_treatment_of_positions_that_a_users_own_angles_would_bypass_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(attention.registered()))
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import dataclasses\n"
+        "from attnscale.attention import Attention, register\n"
+        "@register('no_positions')\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class NoPositions(Attention):\n"
+        "    'Without positions.'\n"
+        "    formula = source = 'x'\n"
+        "    def angles(self, context, theta):\n"
+        "        return 0 * super().angles(context, theta)\n"
+    )
+    arm = f"attention: {{name: no_positions, module: '{path}'}}"
+    sentence = sentence_of(f"arms: {{o: {{{arm}, positions: ntk}}}}")
+    assert "arms.o.positions: no_positions has angles of its own, which ntk would not reach" in sentence
+    parse_config(merged(f"arms: {{o: {{{arm}, positions: band}}}}"), "c.yaml")
 
 
 def test_settings_survive_their_canonical_json_and_do_not_depend_on_key_order():

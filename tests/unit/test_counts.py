@@ -69,3 +69,15 @@ def test_the_default_training_has_a_million_and_a_half_tokens_and_1229_masks_a_s
     training = TrainingConfig()
     assert counts.steps(training) * counts.tokens_per_step(training) >= 1_500_000
     assert counts.masked_per_step(training) == 1229
+
+
+@given(trainings(), st.floats(0.001, 0.999))
+def test_the_step_of_a_share_is_the_nearest_whole_step_and_at_least_the_first(training, share):
+    step, steps = counts.step_at(training, share), counts.steps(training)
+    assert 1 <= step <= steps
+    assert step == 1 or abs(step - share * steps) <= 0.5
+
+
+def test_three_quarters_of_ten_steps_are_eight():
+    training = TrainingConfig(length=8, batch_size=1, tokens=80)
+    assert [counts.step_at(training, share) for share in (0.01, 0.25, 0.5, 0.75)] == [1, 2, 5, 8]

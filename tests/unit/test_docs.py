@@ -3,7 +3,6 @@
 import inspect
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from tests.unit import test_attention, test_model
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 # Names that the pages use for files which the reader is to make.
-EXAMPLES = {"config/mine.yaml", "src/attnscale/attention/sqrt_log_n.py"}
+EXAMPLES = {"config/mine.yaml"}
 SCRIPTS = Path(sys.executable).parent
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -162,24 +161,32 @@ def test_citation_and_changelog_know_the_version():
     assert re.findall(r"^## (.*)$", read("CHANGELOG.md"), flags=re.MULTILINE)[0] in ("Unreleased", __version__)
 
 
+VARIANT = "power_law"
+
+
 @pytest.fixture
-def variant_file(tmp_path, monkeypatch) -> Path:
-    """The file of the worked example, outside the package, with a registry that forgets it again."""
+def variant_file(monkeypatch) -> Path:
+    """The file of the worked example, with a registry that forgets it again."""
     monkeypatch.setattr(attention, "_REGISTRY", dict(attention._REGISTRY))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(ROOT)
+    path = ROOT / "examples" / f"{VARIANT}.py"
+    yield path
+    for name in [name for name in sys.modules if name.startswith("attnscale_user_")]:
+        del sys.modules[name]
+
+
+def test_contributing_shows_the_worked_example_as_it_is(variant_file):
     (block,) = blocks(read("CONTRIBUTING.md"), "python")
-    path = tmp_path / "sqrt_log_n.py"
-    path.write_text(block, encoding="utf-8")
-    return path
+    assert block == variant_file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("d", [32, 64])
 def test_the_variant_of_the_worked_example_has_the_factor_that_it_says(variant_file, d):
-    variant = attention.make_variant("sqrt_log_n", {}, str(variant_file))
-    assert variant.formula == "sqrt(log(n) / log(L)) / sqrt(d)"
+    variant = attention.make_variant(VARIANT, {"exponent": 0.5}, str(variant_file))
+    assert variant.formula == "(n / L)^exponent / sqrt(d)"
     lengths = [16, 64, 512, 1024]
     factor = variant.factor(test_attention.make_context(lengths, head_size=d, training_length=64))
-    expected = [math.sqrt(math.log(n) / math.log(64)) / math.sqrt(d) for n in lengths]
+    expected = [math.sqrt(n / 64) / math.sqrt(d) for n in lengths]
     torch.testing.assert_close(factor, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
     assert factor[1].item() == pytest.approx(1 / math.sqrt(d))
 
@@ -187,9 +194,9 @@ def test_the_variant_of_the_worked_example_has_the_factor_that_it_says(variant_f
 def put_into_the_package(variant_file, monkeypatch):
     """Make the example known as if it lay in src/attnscale/attention/."""
     attention.load_module(str(variant_file))
-    variant = attention.registered()["sqrt_log_n"]
-    monkeypatch.setitem(sys.modules, "attnscale.attention.sqrt_log_n", sys.modules[variant.__module__])
-    monkeypatch.setattr(variant, "__module__", "attnscale.attention.sqrt_log_n")
+    variant = attention.registered()[VARIANT]
+    monkeypatch.setitem(sys.modules, f"attnscale.attention.{VARIANT}", sys.modules[variant.__module__])
+    monkeypatch.setattr(variant, "__module__", f"attnscale.attention.{VARIANT}")
 
 
 def test_the_worked_example_passes_the_tests_that_it_is_promised(variant_file, monkeypatch):
@@ -202,35 +209,19 @@ def test_the_worked_example_passes_the_tests_that_it_is_promised(variant_file, m
     ]
     assert len(tests) >= 3
     for test in tests:
-        test("sqrt_log_n")
+        test(VARIANT)
     for recipe in ("fast", "faithful"):
         for padded_length in (40, 200):
-            test_model.test_padding_leaves_the_logits_unchanged("sqrt_log_n", recipe, padded_length)
+            test_model.test_padding_leaves_the_logits_unchanged(VARIANT, recipe, padded_length)
 
 
-@pytest.mark.parametrize("arguments", [["check"], ["format", "--diff"]], ids=" ".join)
-def test_the_worked_example_is_in_the_style_of_the_project(variant_file, arguments):
-    command = [
-        SCRIPTS / "ruff",
-        *arguments,
-        "--no-cache",
-        "--stdin-filename",
-        "src/attnscale/attention/sqrt_log_n.py",
-        "-",
-    ]
-    done = subprocess.run(command, cwd=ROOT, input=variant_file.read_text("utf-8"), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_configurations_of_the_worked_example_are_valid(variant_file, monkeypatch):
-    put_into_the_package(variant_file, monkeypatch)
-    variant_file.with_name("my_attention.py").write_text("# a second name of the same file\n", encoding="utf-8")
-    inside, outside = (
-        parse_config(yaml.safe_load(text), "example") for text in blocks(read("CONTRIBUTING.md"), "yaml")
-    )
-    assert inside.trained_arms == ("attention_o", "sqrt_log_n")
-    assert inside.weights_of("attention_o_sqrt_at_test") == "attention_o"
-    assert outside.arms["sqrt_log_n"].attention.module == "my_attention.py"
+def test_the_configurations_of_the_worked_example_are_valid(variant_file):
+    (shown,) = (parse_config(yaml.safe_load(text), "example") for text in blocks(read("CONTRIBUTING.md"), "yaml"))
+    whole = load_config(variant_file.with_suffix(".yaml"))
+    for config in (shown, whole):
+        assert config.trained_arms == ("attention_o", VARIANT)
+        assert config.weights_of(f"{VARIANT}_at_test") == "attention_o"
+        assert config.arms[VARIANT].attention.module == "examples/power_law.py"
 
 
 def test_no_stage_depends_on_the_file_of_a_variant_it_does_not_use():

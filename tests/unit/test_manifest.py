@@ -6,9 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from attnscale.config import load_config
+from attnscale.config import load_config, parse_config
 from attnscale.errors import UserError
-from attnscale.manifest import NAME, deterministic_files, refresh_manifest, verify, write_manifest
+from attnscale.manifest import (
+    NAME,
+    deterministic_files,
+    evaluation_file,
+    other_files,
+    refresh_manifest,
+    snapshots,
+    verify,
+    write_manifest,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,6 +126,41 @@ def test_the_list_of_files_follows_the_configuration_and_leaves_wall_clock_out()
     assert {"config.yaml", "corpus/manifest.json", "accuracy.csv", "report/index.html"} <= set(files)
     for clock in ("history.csv", "run.json", "environment.json", "durations"):
         assert not any(clock in name for name in files)
+
+
+def test_snapshots_and_their_evaluations_are_covered_and_branches_have_none():
+    config = parse_config(
+        {
+            "name": "x",
+            "seeds": [0, 1],
+            "arms": {
+                "o": {"attention": "attention_o"},
+                "late": {"attention": "ssmax", "branch": {"of": "o", "at": 0.5}, "seeds": [1]},
+                "at_test": {"attention": "acl2022", "weights_of": "o", "seeds": [1]},
+            },
+            "training": {"tokens": 10 * 64 * 64, "snapshots": [0.2, 0.5]},
+            "evaluation": {"snapshot_arms": ["at_test"]},
+        },
+        "x.yaml",
+    )
+    kinds = ("optimizers.safetensors", "safetensors")
+    kept = [f"runs/o/seed{seed}/snapshots/step{step}.{kind}" for seed in (0, 1) for step in (2, 5) for kind in kinds]
+    files = deterministic_files(config)
+    assert [name for name in files if "/snapshots/" in name] == kept
+    assert sorted(snapshots(config)) == kept
+    assert [name for name in files if name.startswith("evaluations/")] == [
+        "evaluations/at_test/seed1.csv", "evaluations/at_test/seed1/step2.csv", "evaluations/at_test/seed1/step5.csv",
+        "evaluations/late/seed1.csv", "evaluations/o/seed0.csv", "evaluations/o/seed1.csv",
+    ]  # fmt: skip
+    assert [name for name in files if name.endswith("model.safetensors")] == [
+        "runs/late/seed1/model.safetensors", "runs/o/seed0/model.safetensors", "runs/o/seed1/model.safetensors",
+    ]  # fmt: skip
+    assert "snapshots.csv" in files
+    assert "runs/late/seed1/history.csv" in other_files(config)
+    assert "runs/late/seed0/history.csv" not in other_files(config)
+    assert evaluation_file("o", 1) == "evaluations/o/seed1.csv"
+    assert evaluation_file("o", 1, 20) == "evaluations/o/seed1/step20.csv"
+    assert "snapshots.csv" not in deterministic_files(load_config(ROOT / "config" / "default.yaml"))
 
 
 def test_refreshing_touches_only_the_lines_of_its_folder(tmp_path):

@@ -10,9 +10,9 @@ from attnscale.model import Encoder
 from attnscale.optimizers import Muon, _iterate, _iterate_on_gram, make_optimizers, orthogonalise
 
 
-def encoder(recipe: str = "fast") -> Encoder:
+def encoder(recipe: str = "fast", attention: str = "attention_o") -> Encoder:
     config = ModelConfig.model_validate({"preset": "smoke", "recipe": recipe})
-    model = Encoder(config, 300, make_variant("attention_o", {}), 16)
+    model = Encoder(config, 300, make_variant(attention, {}), 16)
     model.initialise(0)
     return model
 
@@ -67,8 +67,12 @@ def test_maps_that_share_a_parameter_are_orthogonalised_one_by_one():
 
 @pytest.mark.parametrize("recipe", ["fast", "faithful"])
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_go_to_muon(recipe, optimizer):
-    model = encoder(recipe)
+@pytest.mark.parametrize("attention", ["attention_o", "ssmax"])
+def test_every_parameter_is_in_one_group_and_only_matrices_of_blocks_go_to_muon(recipe, optimizer, attention):
+    """What an attention learns, a slope per head in ssmax, is trained by AdamW without decay."""
+    model = encoder(recipe, attention)
+    learned = [name for name, _ in model.named_parameters() if ".learned." in name]
+    assert len(learned) == (2 if attention == "ssmax" else 0)
     optimizers = make_optimizers(model, TrainingConfig(optimizer=optimizer), torch.float32)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = [(kind, group) for kind in optimizers for group in kind.param_groups]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "src")
+PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "examples", "src")
 SMOKE = "config/smoke.yaml"
 
 
@@ -35,11 +35,13 @@ class Project:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
-    def snakemake(self, *arguments: str, check: bool = True, configfile: str = SMOKE) -> subprocess.CompletedProcess:
+    def snakemake(
+        self, *arguments: str, check: bool = True, configfile: str = SMOKE, environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess:
         """Run Snakemake to its end; targets come first, for --configfile swallows what follows it."""
         done = subprocess.run(
             [sys.executable, "-m", "snakemake", *arguments, "--configfile", configfile],
-            cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=1200,
+            cwd=self.root, env=self.environment | (environment or {}), capture_output=True, text=True, timeout=1200,
         )  # fmt: skip
         if check:
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from attnscale.engine import can_compile
 from attnscale.manifest import NAME as MANIFEST
 from attnscale.manifest import deterministic_files
 from tests.workflow.conftest import copy_project
@@ -87,6 +88,23 @@ def test_killing_training_and_snakemake_and_recovering_gives_the_same_manifest(f
         for p in (copied, finished)
     )
     assert ours == theirs
+
+
+@pytest.mark.skipif(not can_compile("cpu"), reason="torch cannot compile here, for instance without a C++ compiler")
+def test_a_compiled_run_gives_the_same_manifest_twice(tmp_path):
+    manifests = []
+    for turn in ("first", "second"):
+        project = copy_project(tmp_path / turn)
+        project.edit("config/smoke.yaml", "compile: off", "compile: on")
+        text = (project.root / "config" / "smoke.yaml").read_text(encoding="utf-8")
+        # One trained arm and one at test time: compiling takes most of the time.
+        kept = [line for line in text.splitlines() if not line.startswith(("  attention_e:", "  acl2022:"))]
+        (project.root / "config" / "smoke.yaml").write_text("\n".join(kept) + "\n", encoding="utf-8")
+        # A cache of its own, or the second run would only load what the first has compiled.
+        project.snakemake("--cores", "2", environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache {turn}")})
+        assert '"compile": true' in (project.results / "environment.json").read_text(encoding="utf-8")
+        manifests.append(project.manifest())
+    assert manifests[0] == manifests[1]
 
 
 def test_verify_finds_a_flipped_byte_and_a_missing_file(copied):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pipeline
-from tests.workflow.conftest import ROOT, SMOKE
+from tests.workflow.conftest import ROOT, SMOKE, copy_project
 
 pytestmark = pytest.mark.workflow
 
@@ -72,6 +72,25 @@ def test_snakemakes_own_report_is_written_without_a_network(finished, tmp_path):
     html = target.read_text(encoding="utf-8")
     assert "accuracy against length" in html
     assert "learning curves" in html
+
+
+def test_an_attention_of_ones_own_appears_in_tables_figures_and_report(finished, tmp_path):
+    project = copy_project(tmp_path / "own")
+    project.snakemake("--cores", "2", configfile="examples/power_law.yaml")
+    results = project.root / "results" / "power_law"
+    for table in ("accuracy.csv", "entropy.csv", "differences.csv"):
+        arms = {line.split(",")[0] for line in (results / table).read_text(encoding="utf-8").splitlines()[1:]}
+        assert {"power_law", "power_law_at_test"} <= arms, table
+    page = (results / "report" / "index.html").read_text(encoding="utf-8")
+    for words in ("(n / L)^exponent / sqrt(d)", "made for this example", "too sharp at long lengths", "exponent = 0.2"):
+        assert words in page
+    figure = (results / "report" / "figures" / "accuracy_by_length.svg").read_text(encoding="utf-8")
+    assert "power_law" in figure
+    # Its file is watched, and nothing else depends on it.
+    assert project.due(configfile="examples/power_law.yaml") == {}
+    project.edit("examples/power_law.py", "** self.exponent", "** (2 * self.exponent)")
+    due = project.due(configfile="examples/power_law.yaml")
+    assert (due["train"], due["evaluate"]) == (1, 2)
 
 
 def test_a_finished_run_tells_how_much_of_its_time_was_neither_training_nor_evaluation(finished):

@@ -5,9 +5,11 @@ import re
 import sys
 from pathlib import Path
 
+from attnscale.analysis.comparisons import differences_settings
 from attnscale.attention import source_file
 from attnscale.code_files import PACKAGE, module_files
 from attnscale.config import parse_config
+from attnscale.counts import step_at
 from attnscale.environment import check_surroundings, software
 from attnscale.errors import UserError
 from attnscale.files import canonical_json
@@ -16,9 +18,12 @@ from attnscale.manifest import (
     FIGURES,
     TABLES,
     TOKENS_FILES,
+    attention_statistics_files,
     deterministic_files,
+    evaluation_file,
     other_files,
 )
+from attnscale.snapshots import snapshot_files, snapshot_steps
 from attnscale.user_files import matching_files
 from attnscale.workflow_times import write_workflow_times
 from attnscale.yaml_files import read_yaml
@@ -60,11 +65,17 @@ except UserError as error:
 LOCK = os.path.relpath(Path(workflow.basedir) / "envs" / "run.lock")
 
 
+def any_of(words):
+    """A pattern that fits one of the words, and nothing if there are none."""
+    return "|".join(re.escape(str(word)) for word in words) or "(?!)"
+
+
 wildcard_constraints:
-    name=re.escape(CONFIG.name),
-    trained="|".join(map(re.escape, CONFIG.trained_arms)),
-    arm="|".join(map(re.escape, CONFIG.arms)),
-    seed="|".join(map(str, CONFIG.seeds)),
+    name=any_of([CONFIG.name]),
+    trained=any_of(CONFIG.trained_arms),
+    arm=any_of(CONFIG.arms),
+    seed=any_of(CONFIG.seeds),
+    step=r"\d+",
 
 
 def package_files(*modules):
@@ -78,25 +89,65 @@ def variant_file(arm):
     return os.path.relpath(source_file(attention.name, attention.module))
 
 
+def all_variant_files():
+    """Files of every registered attention and of the arms' own: the theory compares all of them."""
+    package = {os.path.relpath(path) for path in (PACKAGE / "attention").glob("*.py")}
+    return sorted(package | {variant_file(arm) for arm in CONFIG.arms})
+
+
+# Of every training from the start; a branched arm keeps none.
+SNAPSHOT_FILES = [
+    str(file)
+    for step in snapshot_steps(CONFIG.training)
+    for file in snapshot_files(Path(), step)
+]
+
+
+def run_folder(trained, seed):
+    """Where the training of an arm with a seed writes."""
+    return f"results/{CONFIG.name}/runs/{trained}/seed{seed}"
+
+
+def trunk_files(trained, seed):
+    """Snapshot that a branched arm goes on from."""
+    branch = CONFIG.arms[trained].branch
+    if branch is None:
+        return []
+    step = step_at(CONFIG.training, branch.at)
+    return [
+        str(file) for file in snapshot_files(Path(run_folder(branch.of, seed)), step)
+    ]
+
+
+def trunk_option(trained, seed):
+    """How the command line is told of that snapshot."""
+    branch = CONFIG.arms[trained].branch
+    return f"--trunk {run_folder(branch.of, seed)}" if branch else ""
+
+
 def evaluations():
     """Evaluation tables of all arms and seeds, in the order of the result table."""
-    return expand(
-        "results/{name}/evaluations/{arm}/seed{seed}.csv",
-        name=CONFIG.name,
-        arm=CONFIG.arms,
-        seed=CONFIG.seeds,
-    )
+    return [f"results/{CONFIG.name}/{evaluation_file(*run)}" for run in CONFIG.runs()]
+
+
+def snapshot_evaluations():
+    """Evaluation tables of all arms, seeds and steps before the end of the training."""
+    return [
+        f"results/{CONFIG.name}/{evaluation_file(*run)}"
+        for run in CONFIG.snapshot_runs()
+    ]
+
+
+def attention_statistics():
+    """Attention statistics of all arms and seeds, in the order of the result table."""
+    return [
+        f"results/{CONFIG.name}/{file}" for file in attention_statistics_files(CONFIG)
+    ]
 
 
 def training_records(file):
     """One file per trained arm and seed, such as `history.csv`."""
-    return expand(
-        "results/{name}/runs/{trained}/seed{seed}/{file}",
-        file=file,
-        name=CONFIG.name,
-        trained=CONFIG.trained_arms,
-        seed=CONFIG.seeds,
-    )
+    return [f"{run_folder(*run)}/{file}" for run in CONFIG.runs(trained=True)]
 
 
 def report_templates():
