@@ -10,7 +10,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all env test-env smoke test bench report clean lock help
+.PHONY: all env test-env smoke test bench report pdf clean lock help
 
 all: env ## run CONFIG: text in, report out
 	@"$(BIN)/attnscale" config --configfile "$(CONFIG)" >/dev/null
@@ -33,6 +33,9 @@ bench: test-env ## measure speed and memory against peers and aims (minutes; nee
 
 report: env ## write the report of a finished run of CONFIG again, without training
 	"$(BIN)/attnscale" report --configfile "$(CONFIG)"
+
+pdf: env ## print the report of CONFIG with an installed Chromium or Chrome
+	"$(BIN)/snakemake" pdf --cores "$(CORES)" --configfile "$(CONFIG)"
 
 clean: env ## remove what a run of CONFIG made; says what
 	"$(BIN)/attnscale" clean --configfile "$(CONFIG)"

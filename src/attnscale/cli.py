@@ -219,7 +219,7 @@ def report(
 ) -> None:
     """Write the report of a finished run; trains nothing."""
     from attnscale.manifest import refresh_manifest
-    from attnscale.report import build_report
+    from attnscale.report.build import build_report
 
     run = run or Path("results") / load_config(configfile).name
     if not (run / "config.yaml").is_file():
@@ -228,6 +228,17 @@ def report(
     if output is None:
         refresh_manifest(run, "report")
         print(f"written: {run / 'report' / 'index.html'}")
+
+
+@app.command()
+def pdf(
+    page: Annotated[Path, typer.Argument(help="index.html of a report.")],
+    output: Annotated[Path, typer.Option(help="PDF file to write.")],
+) -> None:
+    """Print a report with an installed Chromium or Chrome."""
+    from attnscale.report.pdf import write_pdf
+
+    write_pdf(page, output)
 
 
 @app.command()

@@ -739,7 +739,7 @@ class Config(Section):
         modules = {arm.attention.module for arm in self.arms.values() if arm.attention.module}
         return TheorySettings(
             head_size=self.model.width // self.model.heads,
-            lengths=self.evaluation.lengths,
+            lengths=tuple(length for length in self.evaluation.lengths if length > 1),
             training_length=self.training.length,
             modules=tuple(sorted(modules)),
         )

@@ -9,7 +9,6 @@ from attnscale.files import sha256_of, write_text
 from attnscale.snapshots import snapshot_files, snapshot_steps
 
 NAME = "manifest.sha256"
-FIGURES = ("accuracy_by_length", "learning_curves", "gradient_norms")
 TABLES = ("accuracy",)
 
 

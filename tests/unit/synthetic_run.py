@@ -21,7 +21,7 @@ from attnscale.analysis.differences import write_differences
 from attnscale.analysis.theory import write_theory
 from attnscale.config import Config, parse_config
 from attnscale.counts import step_at, steps
-from attnscale.report import build_report
+from attnscale.report.build import build_report
 
 BLOCKS, TARGETS = 16, 19648
 ARMS: dict[str, Any] = {

@@ -25,7 +25,7 @@ from attnscale.analysis.verdicts import (
 )
 from attnscale.config import Config, parse_config
 from attnscale.errors import UserError
-from attnscale.report.published import ROWS
+from attnscale.published import ROWS
 from attnscale.rng import Stream
 
 ON = {"name": "attention_e", "base": "training_length"}

@@ -19,8 +19,8 @@ import pytest
 from attnscale.config import load_config, parse_config
 from attnscale.errors import UserError
 from attnscale.manifest import TABLES, figures
+from attnscale.published import published_for
 from attnscale.report import answer as words_of
-from attnscale.report import build_report
 from attnscale.report.answer import answer, seeds_notes
 from attnscale.report.arms import (
     KINDS,
@@ -32,6 +32,7 @@ from attnscale.report.arms import (
     reference_of,
     role_arms,
 )
+from attnscale.report.build import build_report
 from attnscale.report.data import RunData, load_run
 from attnscale.report.figures.drawing import Drawing
 from attnscale.report.figures.parts import looks_of, spread, wrapped
@@ -39,7 +40,6 @@ from attnscale.report.figures.style import COLOURS, DASHES, MARKERS
 from attnscale.report.figures.training import smoothed
 from attnscale.report.grids import accuracy_grid, difference_grid, main_grid, needs_grid
 from attnscale.report.page import _duration, _markdown_cell, _moment, render
-from attnscale.report.published import published_for
 from attnscale.report.spread import needs_of_heads, spread_lengths
 from attnscale.report.tables import difference_row
 from attnscale.report.words import interval, p_value, points, signed

@@ -15,12 +15,12 @@ from attnscale.errors import UserError
 from attnscale.files import canonical_json
 from attnscale.manifest import (
     EVALUATION_SET_FILES,
-    FIGURES,
     TABLES,
     TOKENS_FILES,
     attention_statistics_files,
     deterministic_files,
     evaluation_file,
+    figures,
     other_files,
 )
 from attnscale.snapshots import snapshot_files, snapshot_steps

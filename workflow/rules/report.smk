@@ -1,5 +1,3 @@
-from attnscale.manifest import figures
-
 FIGURE_GROUPS = {
     "accuracy_by_length": "Accuracy",
     "differences_by_kind": "Accuracy",

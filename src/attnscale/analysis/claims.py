@@ -29,7 +29,7 @@ from attnscale.analysis.verdicts import (
 )
 from attnscale.config import ClaimsConfig, Config
 from attnscale.files import write_text
-from attnscale.report.published import BASELINE, ROWS, TRAINING_LENGTH
+from attnscale.published import BASELINE, ROWS, TRAINING_LENGTH
 
 COLUMNS = ("claim", "published", "measured", "ci_low", "ci_high", "verdict", "title", "quantity", "reason")
 

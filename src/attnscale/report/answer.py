@@ -3,9 +3,9 @@
 import itertools
 
 from attnscale.analysis.intervals import smallest_p
+from attnscale.published import BASELINE, TRAINING_LENGTH, published_for
 from attnscale.report.arms import lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
-from attnscale.report.published import BASELINE, TRAINING_LENGTH, published_for
 from attnscale.report.tables import Cell, Row, accuracy_row, difference_row
 from attnscale.report.words import count, interval, joined, p_value, points, share, signed
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from attnscale.published import ROWS, published_for
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
-from attnscale.report.published import ROWS, published_for
 from attnscale.report.spread import needs_of_heads, spread_lengths
 from attnscale.report.tables import (
     Row,

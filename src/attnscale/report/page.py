@@ -10,9 +10,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from attnscale import published
 from attnscale.analysis.theory import consequences
 from attnscale.attention.positions import make_positions
-from attnscale.report import published
 from attnscale.report.answer import answer, groups_of_seeds, seeds_notes, tests_note
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
 from attnscale.report.data import Claim, RunData

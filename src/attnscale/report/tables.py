@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from attnscale.published import BASELINE, ROWS, Published, published_for
 from attnscale.report.data import RunData
-from attnscale.report.published import BASELINE, ROWS, Published, published_for
 
 
 @dataclasses.dataclass(frozen=True)

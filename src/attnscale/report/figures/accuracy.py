@@ -4,6 +4,7 @@ import math
 
 from matplotlib.axes import Axes
 
+from attnscale.published import BASELINE, Published, published_for
 from attnscale.report.arms import lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
 from attnscale.report.figures.drawing import Drawing, finish
@@ -21,7 +22,6 @@ from attnscale.report.figures.parts import (
     zero_line,
 )
 from attnscale.report.figures.style import LABEL_POINTS, MUTED, PAPER, PUBLISHED_DASHES
-from attnscale.report.published import BASELINE, Published, published_for
 from attnscale.report.tables import Row, accuracy_row, difference_row, published_difference
 from attnscale.report.words import joined, share, signed
 
