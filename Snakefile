@@ -39,6 +39,7 @@ onsuccess:
 localrules:
     all,
     report,
+    pdf,
 
 
 # Every file of a run, so that one that was deleted is made again.
@@ -56,3 +57,9 @@ rule all:
 rule report:
     input:
         expand("results/{name}/report/index.html", name=CONFIG.name),
+
+
+# `snakemake pdf --cores 1` prints it with an installed browser.
+rule pdf:
+    input:
+        expand("results/{name}/report/report.pdf", name=CONFIG.name),

@@ -101,7 +101,7 @@ def test_a_compiled_run_gives_the_same_manifest_twice(tmp_path):
         kept = [line for line in text.splitlines() if not line.startswith(("  attention_e:", "  acl2022:"))]
         (project.root / "config" / "smoke.yaml").write_text("\n".join(kept) + "\n", encoding="utf-8")
         # A cache of its own, or the second run would only load what the first has compiled.
-        project.snakemake("--cores", "2", environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache {turn}")})
+        project.snakemake("--cores", "2", environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"cache_of_{turn}")})
         assert '"compile": true' in (project.results / "environment.json").read_text(encoding="utf-8")
         manifests.append(project.manifest())
     assert manifests[0] == manifests[1]

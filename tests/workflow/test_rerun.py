@@ -187,7 +187,7 @@ def test_a_change_in_the_users_own_text_makes_the_corpus_due(copied):
 
 
 OVERRIDES = """\
-  off: {weights_of: attention_e, attention: attention_e, n_at_most: training_length}
+  frozen: {weights_of: attention_e, attention: attention_e, n_at_most: training_length}
   clamped: {weights_of: attention_e, attention: attention_e, n_at_least: 16}
   position: {weights_of: attention_o, attention: log_position}
   band: {weights_of: attention_o, attention: attention_o, positions: band}

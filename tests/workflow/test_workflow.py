@@ -70,7 +70,7 @@ def test_snakemakes_own_report_is_written_without_a_network(finished, tmp_path):
     done = subprocess.run(command, cwd=finished.root, env=finished.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     html = target.read_text(encoding="utf-8")
-    assert "accuracy against length" in html
+    assert "accuracy by length" in html
     assert "learning curves" in html
 
 

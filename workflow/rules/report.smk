@@ -95,15 +95,6 @@ rule print_page:
         "attnscale pdf {input.page:q} --output {output:q} 2> {log:q}"
 
 
-localrules:
-    pdf,
-
-
-rule pdf:
-    input:
-        expand("results/{name}/report/report.pdf", name=CONFIG.name),
-
-
 rule manifest:
     input:
         package_files("attnscale.manifest"),
