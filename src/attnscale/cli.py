@@ -285,6 +285,7 @@ def config(
 ) -> None:
     """Check a configuration and show it with every default spelled out."""
     text = resolved_yaml(load_config(configfile))
+    _refuse_to_overwrite(configfile, output)
     if output is None:
         print(text, end="")
         return
@@ -311,6 +312,7 @@ def partial(
     from attnscale.partial import finished_part
 
     whole = load_config(configfile)
+    _refuse_to_overwrite(configfile, output)
     part = finished_part(whole, Path("results") / whole.name)
     write_text(output, resolved_yaml(part))
     trained, wanted = len(part.runs(trained=True)), len(whole.runs(trained=True))
@@ -354,6 +356,11 @@ def clean(configfile: Configfile = Path("config/default.yaml")) -> None:
 def version() -> None:
     """Show the version."""
     print(__version__)
+
+
+def _refuse_to_overwrite(configfile: Path, output: Path | None) -> None:
+    if output is not None and output.exists() and output.samefile(configfile):
+        raise UserError(f"--output {output} is the configuration itself, which would be lost; give another file")
 
 
 def resolved_yaml(config: Config) -> str:

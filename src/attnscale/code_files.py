@@ -7,8 +7,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 
 # What these hold cannot reach a result except through a rule's settings: the command line passes settings
-# on, the configuration turns a file into settings, and errors are sentences.
-NOT_TRACKED = frozenset({"attnscale", "attnscale.cli", "attnscale.config", "attnscale.errors", "attnscale.progress"})
+# on, the configuration turns a file into settings, errors are sentences, and a trial accepts or refuses.
+NOT_TRACKED = frozenset(
+    f"attnscale{module}" for module in ("", ".attention.trial", ".cli", ".config", ".errors", ".progress")
+)
 
 
 def module_files(*modules: str) -> list[Path]:

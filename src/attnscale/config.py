@@ -20,11 +20,22 @@ Name = Annotated[str, Field(pattern=NAME, max_length=64)]
 Sha256 = Annotated[str, Field(pattern=SHA256)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
+# Beyond it, floating-point numbers skip whole ones, and before long there are none.
+LARGEST = 2**53
+
 
 class Section(BaseModel):
     """A block of the configuration: unknown keys, silently converted types and infinite numbers are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _check_size(cls, value: Any) -> Any:
+        for number in value if isinstance(value, tuple) else (value,):
+            if type(number) is int and abs(number) > LARGEST:
+                raise ValueError(f"a number of {len(str(abs(number)))} digits is too large; give at most {LARGEST}")
+        return value
 
     def canonical(self) -> str:
         """The section as canonical JSON (see `attnscale.files.canonical_json`)."""
@@ -317,7 +328,7 @@ class ArmConfig(Section):
     @classmethod
     def _check_limit(cls, limit: Any) -> Any:
         # At 1 a logarithm is 0.
-        if limit is None or limit == "training_length" or (type(limit) is int and limit >= 2):
+        if limit is None or limit == "training_length" or (type(limit) is int and 2 <= limit <= LARGEST):
             return limit
         raise ValueError("give a whole number of 2 or more, or training_length")
 
@@ -586,16 +597,25 @@ class Config(Section):
                     f"evaluation.lengths: {length} is neither a multiple nor a divisor of training.length "
                     f"{self.training.length}; choose one that is"
                 )
+        tried: set[tuple[str, str, bool]] = set()
         for name, arm in self.arms.items():
-            self._check_attention(f"arms.{name}", arm)
+            # Many arms share an attention, and trying one takes a while.
+            positions = arm.positions.canonical() if arm.positions else ""
+            if (same := (arm.attention.canonical(), positions, arm.weights_of is None)) not in tried:
+                self._check_attention(f"arms.{name}", arm)
+                tried.add(same)
             for key, of in (("weights_of", arm.weights_of), ("branch.of", arm.branch.of if arm.branch else None)):
                 if of is not None:
                     self._check_donor(f"arms.{name}", key, of)
         # Only now can what an arm takes from another be followed to its end.
         for name, arm in self.arms.items():
-            self._check_arm(f"arms.{name}", arm)
+            self._check_arm(name, arm)
         if not self.trained_arms:
             raise ValueError("arms: none is trained; leave out weights_of in at least one")
+        used = {seed for _, seed in self.runs()}
+        for seed in self.seeds:
+            if seed not in used:
+                raise ValueError(f"seeds: no arm uses {seed}; leave it out, or add it to the seeds of an arm")
         for name in self.evaluation.snapshot_arms:
             if name not in self.arms:
                 raise ValueError(f"evaluation.snapshot_arms: {nearest(name, tuple(self.arms), 'arm')}")
@@ -608,27 +628,42 @@ class Config(Section):
     def _check_attention(self, where: str, arm: ArmConfig) -> None:
         # Imported here: the registry needs torch's tensors, the other sections do not need the registry.
         from attnscale.attention import make_variant, try_out
+        from attnscale.attention.base import ROTARY
         from attnscale.attention.positions import check_together, make_positions
 
         spec, length = arm.attention, self.training.length
         key = "attention"
         try:
             variant = make_variant(spec.name, spec.parameters, spec.module)
-            try_out(variant, longest=self.evaluation.lengths[-1], training_length=length)
+            positions = ROTARY
             if arm.positions is not None:
                 key = "positions"
                 positions = make_positions(arm.positions.name, arm.positions.parameters)
                 positions.check(training_length=length)
                 check_together(positions, variant)
+            key = "attention"
+            try_out(
+                variant,
+                longest=self.evaluation.lengths[-1],
+                training_length=length,
+                heads=self.model.heads,
+                head_size=self.model.width // self.model.heads,
+                positions=positions,
+                trained=arm.weights_of is None,
+            )
         except UserError as error:
             raise ValueError(f"{where}.{key}: {error}") from None
 
-    def _learned(self, arm: ArmConfig) -> dict[str, tuple[int, ...]]:
+    def _learned(self, name: str) -> dict[str, tuple[int, ...]]:
         """Shapes of what the attention of an arm learns beside the encoder's own weights."""
-        from attnscale.attention import make_variant
+        from attnscale.attention import initial_values, make_variant
 
-        variant = make_variant(arm.attention.name, arm.attention.parameters, arm.attention.module)
-        learned = variant.learned(heads=self.model.heads, training_length=self.training.length)
+        spec = self.arms[name].attention
+        try:
+            variant = make_variant(spec.name, spec.parameters, spec.module)
+            learned = initial_values(variant, heads=self.model.heads, training_length=self.training.length)
+        except UserError as error:
+            raise ValueError(f"arms.{name}.attention: {error}") from None
         return {name: tuple(value.shape) for name, value in learned.items()}
 
     def _check_donor(self, where: str, key: str, of: str) -> None:
@@ -640,7 +675,8 @@ class Config(Section):
         if key == "branch.of" and donor.branch is not None:
             raise ValueError(f"{where}.{key}: {of} is a branch itself; name the arm that it branches from")
 
-    def _check_arm(self, where: str, arm: ArmConfig) -> None:
+    def _check_arm(self, name: str, arm: ArmConfig) -> None:
+        where = f"arms.{name}"
         if arm.weights_of is not None and (arm.branch is not None or arm.training_lengths is not None):
             raise ValueError(f"{where}: an arm with weights_of trains nothing; leave out branch and training_lengths")
         if arm.branch is not None and arm.branch.at not in self.training.snapshots:
@@ -656,7 +692,7 @@ class Config(Section):
             raise ValueError(f"{where}.n_at_least: {low} is above n_at_most {high}")
         donor = arm.weights_of or (arm.branch.of if arm.branch else None)
         if donor is not None:
-            own, theirs = self._learned(arm), self._learned(self.arms[donor])
+            own, theirs = self._learned(name), self._learned(donor)
             if own != theirs if arm.weights_of else not theirs.items() <= own.items():
                 raise ValueError(
                     f"{where}.attention: {arm.attention.name} cannot take the weights of {donor}, whose "
@@ -664,9 +700,10 @@ class Config(Section):
                 )
         allowed = self.seeds if donor is None else self.seeds_of(donor)
         for seed in arm.seeds or ():
-            if seed not in allowed or arm.seeds.count(seed) > 1:  # type: ignore[union-attr]
-                owner = "the run" if donor is None else donor
-                raise ValueError(f"{where}.seeds: {seed} stands there twice or is no seed of {owner}")
+            if seed not in allowed:
+                raise ValueError(f"{where}.seeds: {seed} is no seed of {'the run' if donor is None else donor}")
+            if (arm.seeds or ()).count(seed) > 1:
+                raise ValueError(f"{where}.seeds: {seed} stands there twice; every seed may stand once")
 
     def _limit(self, limit: int | str | None) -> int | None:
         return self.training.length if limit == "training_length" else limit  # type: ignore[return-value]

@@ -89,6 +89,8 @@ def _sentence(finding: Any, root: type[BaseModel]) -> str:
         return f"{where} must be {words}, not {_shown(given)}"
     if kind == "string_too_short":
         return f"{where} is empty; give it a value"
+    if kind == "too_short" and context["min_length"] > 1:
+        return f"{where} needs at least {context['min_length']} entries, not {context['actual_length']}"
     if kind == "too_short" or (given is None and kind in _MAP):
         return f"{where} is empty; give it at least one entry" + ("" if required else ", or leave it out")
     if kind in ("string_too_long", "too_long"):
@@ -123,7 +125,7 @@ def _advice(kind: str, context: dict[str, Any], given: Any) -> str:
     if kind == "string_type" and not isinstance(given, dict | list | None):
         return "; put it in quotes"
     if kind == "tuple_type" and isinstance(given, int | float | str):
-        return f"; write [{given}]"
+        return f"; write [{given if isinstance(given, str) else _shown(given)}]"
     return _EXAMPLES.get(context.get("class_name", ""), "")
 
 
@@ -163,6 +165,10 @@ def _walk(location: Sequence[int | str], root: type[BaseModel]) -> tuple[list[in
 
 
 def _unknown_key(key: int | str, models: list[type[BaseModel]], root: type[BaseModel]) -> str:
+    if len(models) == 1 and "parameters" in models[0].model_fields:
+        # Parameters may stand beside the name only if there is no `parameters`.
+        known = nearest(key, models[0].model_fields, "key")
+        return known if "did you mean" in known else f"unknown key {_key(key)} beside parameters; put it into them"
     homes = sorted(
         name
         for name, field in root.model_fields.items()

@@ -60,6 +60,13 @@ class Muon(torch.optim.Optimizer):
                 map_IJ.add_(update_IJ, alpha=-lr * max(1.0, rows / columns) ** 0.5)
 
 
+def state_shapes(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, torch.Size]:
+    """What an optimizer of `make_optimizers` keeps for a weight from its first step on, by name."""
+    if isinstance(optimizer, Muon):
+        return {"mean": weight.shape}
+    return {"step": torch.Size(), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+
+
 def orthogonalise(matrices_GIJ: Tensor) -> Tensor:
     """Matrices with the same singular vectors and all singular values near 1, by Newton-Schulz iteration.
 

@@ -33,7 +33,7 @@ from attnscale.environment import read_environment
 from attnscale.errors import UserError
 from attnscale.files import sha256_of, write_bytes, write_json, write_text
 from attnscale.model import make_encoder
-from attnscale.optimizers import make_optimizers
+from attnscale.optimizers import make_optimizers, state_shapes
 from attnscale.progress import Reporter, log
 from attnscale.rng import Stream
 from attnscale.snapshots import snapshot_files, snapshot_steps
@@ -169,37 +169,36 @@ class _Run:
         training, share = self.settings.training, self.settings.branch_at
         assert share is not None
         self.first_step = self.step = counts.step_at(training, share)
+        weights, optimizers = snapshot_files(trunk, self.step)
         try:
-            saved, states = map(safetensors.torch.load_file, snapshot_files(trunk, self.step))
-            missing, unexpected = self.model.load_state_dict(saved, strict=False)
-            misfits = [*unexpected, *(name for name in missing if ".learned." not in name)]
-            if misfits:
-                raise ValueError(f"only one of the two models has {misfits[0]}")
-            names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-            for number, optimizer in enumerate(self.optimizers):
-                parameters = [p for group in optimizer.param_groups for p in group["params"]]
-                # The trunk numbered its parameters in the same order, without those that only the branch has.
-                shared = [key for key, p in enumerate(parameters) if names[id(p)] in saved]
-                state = optimizer.state_dict()
-                for place, key in enumerate(shared):
-                    prefix = f"{number}/{place}/"
-                    state["state"][key] = {
-                        name.removeprefix(prefix): value for name, value in states.items() if name.startswith(prefix)
-                    }
-                    shapes = {tuple(value.shape) for value in state["state"][key].values()}
-                    if not {parameters[key].shape} <= shapes <= {parameters[key].shape, ()}:
-                        raise ValueError(f"the optimizer state of {names[id(parameters[key])]} is missing or misshapen")
-                optimizer.load_state_dict(state)
+            saved, states = _read_snapshot(weights), _read_snapshot(optimizers)
         except FileNotFoundError:
             raise UserError(
                 f"{trunk} has no snapshot of step {self.step}; train the arm that is branched from"
             ) from None
-        except (safetensors.SafetensorError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0].rstrip(":")
-            raise UserError(
-                f"the snapshot of step {self.step} in {trunk} does not fit ({reason}); delete it and run the "
-                "pipeline again"
-            ) from None
+        try:
+            missing, unexpected = self.model.load_state_dict(saved, strict=False)
+        except RuntimeError as error:
+            raise _misfit(weights, str(error)) from None
+        if misfits := [*unexpected, *(name for name in missing if ".learned." not in name)]:
+            raise _misfit(weights, f"only one of the two models has {misfits[0]}")
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        for number, optimizer in enumerate(self.optimizers):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            # The trunk numbered its parameters in the same order, without those that only the branch has.
+            shared = [key for key, p in enumerate(parameters) if names[id(p)] in saved]
+            state = optimizer.state_dict()
+            for place, key in enumerate(shared):
+                prefix, parameter = f"{number}/{place}/", parameters[key]
+                found = {name: states.pop(name) for name in list(states) if name.startswith(prefix)}
+                state["state"][key] = {name.removeprefix(prefix): value for name, value in found.items()}
+                shapes = {name: value.shape for name, value in state["state"][key].items()}
+                if shapes != state_shapes(optimizer, parameter):
+                    name = names[id(parameter)]
+                    raise _misfit(optimizers, f"the optimizer state of {name} is missing or misshapen")
+            optimizer.load_state_dict(state)
+        if states:
+            raise _misfit(optimizers, f"no parameter has the optimizer state {min(states)}")
 
     def save_checkpoint(self, path: Path) -> None:
         """Write all that is needed to go on, in one step."""
@@ -386,6 +385,30 @@ def _unfinished(path: Path) -> Path:
 def _packed(tensors: Mapping[str, Tensor]) -> bytes:
     # No metadata: with two keys of it, safetensors writes its header in random order.
     return safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def _read_snapshot(path: Path) -> dict[str, Tensor]:
+    """The tensors of one file of a snapshot.
+
+    Raises:
+        FileNotFoundError: there is none.
+        UserError: the file is damaged, or holds numbers that are not finite.
+    """
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise
+    except (safetensors.SafetensorError, RuntimeError, ValueError, OSError) as error:
+        raise _misfit(path, str(error)) from None
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise _misfit(path, f"{name} holds numbers that are not finite")
+    return tensors
+
+
+def _misfit(path: Path, reason: str) -> UserError:
+    line = next(iter(reason.splitlines()), "unreadable").rstrip(":")
+    return UserError(f"the snapshot {path} does not fit ({line}); delete it and run the pipeline again")
 
 
 def _fingerprint(settings: TrainSettings, tokens_dir: Path, environment: Path, trunk: Path | None) -> str:

@@ -258,7 +258,8 @@ def _write_entropy(path: Path, config: Config) -> None:
                     growth = 1 + 0.04 * places[arm] * max(0.0, math.log(length / 64))
                     entropy = log_n * math.exp(-0.12 * sigma * growth)
                     beyond = max(0.0, 0.6 - 40 / length)
-                    numbers = (entropy, entropy / log_n, sigma * growth, 0.2, 0.01 * layer, length / 6, beyond)
+                    ratio = entropy / log_n if length > 1 else ""  # one key has no entropy to lose
+                    numbers = (entropy, ratio, sigma * growth, 0.2, 0.01 * layer, length / 6, beyond)
                     rows.append((arm, seed, layer, head, length, *numbers))
     write_csv(path, COLUMNS, rows)
 

@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from attnscale import attention
-from attnscale.attention import Context, make_variant, register, registered, source_file
+from attnscale.attention import Attention, Context, make_variant, register, registered, source_file, try_out
 from attnscale.attention.base import describe
 from attnscale.config import parse_config
 from attnscale.errors import UserError
@@ -229,19 +232,89 @@ BAD_LEARNED = {
     "return None": "learned of bad must return tensors by name, not None",
     "return {'a': 1.0}": "learned of bad must return tensors by name, not {'a': 1.0}",
     "return {'a.b': torch.ones(heads)}": "learned of bad must return tensors by name, not {'a.b': ",
+    "return {3: torch.ones(heads)}": "learned of bad must return tensors by name, not {3: ",
     "return {'a': torch.full((heads,), torch.nan)}": "learned of bad returns numbers that are not finite",
+    "return {'a': torch.full((heads,), 1e300, dtype=torch.float64)}": "learned of bad returns numbers that are not fin",
     "return {'a': torch.ones(0 // 0)}": "bad fails on a small example: ZeroDivisionError",
+    "return {'keys': torch.ones(heads)}": "learned of bad returns a tensor called keys, a name that torch needs",
+    "return {'a': torch.tensor(1.0)}": "learned of bad must return vectors of floating-point numbers, but a is",
+    "return {'a': torch.ones(heads, 3)}": "learned of bad must return vectors of floating-point numbers, but a is",
+    "return {'a': torch.ones(0)}": "learned of bad must return vectors of floating-point numbers, but a is",
+    "return {'a': torch.ones(heads).int()}": "learned of bad must return vectors of floating-point numbers, but a is",
+    "return {'a': torch.rand(heads)}": "learned of bad returns other values when asked twice",
+    "return {'a': torch.ones(heads)}": "learned of bad returns a, which no gradient reaches in training",
 }
 FACTOR, LEARNED = "factor(self, context)", "learned(self, *, heads, training_length)"
+QUERIES, BIAS, MASK = "queries(self, q, context)", "bias(self, context)", "mask(self, context)"
+ANGLES, MIX = "angles(self, context, theta)", "mix(self, q, k, v, context, dropout)"
+# Model of 4 heads of 64, training length 64, longest evaluation 2048.
+MORE_BAD = [
+    (FACTOR, "return super().factor(context) * torch.rand(1)", "factor of bad returns other numbers when asked twice"),
+    (FACTOR, "return torch.log(2048.0 - context.n_B)", "factor of bad returns numbers that are not finite"),
+    # The factor is the same in all layers, so what a layer learns is not there yet.
+    (FACTOR, "return context.learned['a']", "bad fails on a small example: KeyError: 'a'"),
+    (QUERIES, "return q * torch.rand(1)", "queries of bad returns other numbers when asked twice"),
+    (
+        QUERIES,
+        "return q[..., :2]",
+        "queries of bad must return a tensor of shape (2, 4, 8, 64), not shape (2, 4, 8, 2)",
+    ),
+    (QUERIES, "return q * torch.ones(2)[:, None, None]", "bad fails on a small example: RuntimeError: "),
+    (QUERIES, "return q * torch.ones(64)[: q.shape[2], None]", "bad fails on a small example: RuntimeError: "),
+    (QUERIES, "return q if q.shape[2] < 2048 else q / 0", "queries of bad returns numbers that are not finite"),
+    (
+        BIAS,
+        "return torch.zeros(64, 64)[: len(context.positions_N)]",
+        "bias of bad must return a tensor that broadcasts",
+    ),
+    (BIAS, "return 0.0", "bias of bad must return a tensor that broadcasts to (2, 4, 8, 8), not 0.0"),
+    (BIAS, "return torch.log(context.positions_N - 1)", "bias of bad returns numbers that are not finite"),
+    (BIAS, "return torch.ones(1, dtype=torch.bool)", "bias of bad must hold numbers, not bool"),
+    (
+        BIAS,
+        "return torch.ones(2, 1, 1)",
+        "bias of bad must return a tensor that broadcasts to (2, 4, 8, 8), not shape (2, 1, 1)",
+    ),
+    (
+        BIAS,
+        "return torch.full((len(context.positions_N), 1), -torch.inf)",
+        "bad lets the token at position 0 of 8 see no key",
+    ),
+    (MASK, "return torch.ones(1)", "mask of bad must hold true and false, not float32"),
+    (
+        MASK,
+        "return context.positions_N[:, None] > context.positions_N",
+        "bad lets the token at position 0 of 8 see no key",
+    ),
+    (
+        MASK,
+        "return (i := context.positions_N)[:, None] < 100 + 0 * i",
+        "bad lets the token at position 100 of 1024 see no k",
+    ),
+    (MASK, "return context.positions_N < 100", None),
+    (
+        MASK,
+        "return torch.ones(64, dtype=torch.bool)[context.positions_N.long()]",
+        "bad fails on a small example: IndexErr",
+    ),
+    (
+        ANGLES,
+        "return torch.ones(len(context.positions_N), 2)",
+        "angles of bad must return a tensor of shape (8, 32) or ",
+    ),
+    (MIX, "return v.detach()", "mix of bad lets no gradient through"),
+    (MIX, "return v * torch.rand(1)", "mix of bad returns other numbers when asked twice"),
+    (
+        MIX,
+        "return v if v.shape[2] < 64 else v[:, :, :9]",
+        "mix of bad must return a tensor of shape (1, 4, 64, 64), not",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("method", "body", "words"),
-    [(FACTOR, *item) for item in BAD_VARIANTS.items()] + [(LEARNED, *item) for item in BAD_LEARNED.items()],
-)
-def test_a_variant_that_cannot_work_is_refused_with_the_configuration(method, body, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
-    path = tmp_path / "bad.py"
+def arm_with(methods: str, folder: Path) -> dict[str, Any]:
+    """An arm whose attention, called bad, has these methods."""
+    path = folder / "bad.py"
     path.write_text(
         "import dataclasses, torch\n"
         "from attnscale.attention import Attention, register\n"
@@ -249,13 +322,85 @@ def test_a_variant_that_cannot_work_is_refused_with_the_configuration(method, bo
         "@dataclasses.dataclass(frozen=True)\n"
         "class Bad(Attention):\n"
         "    'Broken.'\n"
-        "    formula, source = 'none', 'a test'\n"
-        f"    def {method}:\n        {body}\n"
+        f"    formula, source = 'none', 'a test'\n{methods}"
     )
+    return {"attention": {"name": "bad", "module": str(path)}}
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "words"),
+    [(FACTOR, *item) for item in BAD_VARIANTS.items()] + [(LEARNED, *item) for item in BAD_LEARNED.items()] + MORE_BAD,
+)
+def test_a_variant_that_cannot_work_is_refused_with_the_configuration(method, body, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    data = {"name": "x", "arms": {"a": arm_with(f"    def {method}:\n        {body}\n", tmp_path)}}
+    if words is None:
+        assert parse_config(data, "x.yaml").arms
+        return
     with pytest.raises(UserError) as caught:
-        parse_config({"name": "x", "arms": {"a": {"attention": {"name": "bad", "module": str(path)}}}}, "x.yaml")
+        parse_config(data, "x.yaml")
     assert str(caught.value).startswith(f"x.yaml: arms.a.attention: {words}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_position_repair_and_a_mask_that_leave_a_token_no_key_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    far = "    def mask(self, context):\n        return context.positions_N < 8\n"
+    arm = arm_with(far, tmp_path)
+    assert parse_config({"name": "x", "arms": {"a": arm}}, "x.yaml").arms
+    with pytest.raises(UserError, match=r"arms\.a\.attention: bad lets the token at position 71 of 1024 see no key"):
+        parse_config({"name": "x", "arms": {"a": {**arm, "positions": "band"}}}, "x.yaml")
+
+
+def test_an_attention_that_ignores_what_is_learned_can_be_tested_on_finished_weights_but_not_trained(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    arm = arm_with(f"    def {LEARNED}:\n        return {{'slope': torch.ones(heads)}}\n", tmp_path)
+    arms = {"s": {"attention": "ssmax"}, "plain": {**arm, "weights_of": "s"}}
+    assert parse_config({"name": "x", "arms": arms}, "x").arms
+    with pytest.raises(UserError, match=r"arms\.b\.attention: learned of bad returns slope, which no gradient reaches"):
+        parse_config({"name": "x", "arms": {**arms, "b": arm}}, "x")
+
+
+def test_learned_values_that_change_between_the_arms_that_share_them_name_the_arm(tmp_path, monkeypatch):
+    """Asked for the third time, while the two arms are compared."""
+    monkeypatch.setattr(attention, "_REGISTRY", dict(registered()))
+    arm = arm_with(
+        "    def learned(self, *, heads, training_length, calls=[]):\n"
+        "        calls.append(1)\n"
+        "        return {'a': torch.ones(heads)} if len(calls) < 3 else 1 / 0\n"
+        "    def queries(self, q, context):\n"
+        "        return q * context.learned['a'][:, None, None]\n",
+        tmp_path,
+    )
+    arms = {"o": {"attention": "attention_o"}, "t": {**arm, "weights_of": "o"}}
+    with pytest.raises(UserError, match=r"^x: arms\.t\.attention: bad fails on a small example: ZeroDivisionError"):
+        parse_config({"name": "x", "arms": arms}, "x")
+
+
+def test_an_attention_with_large_tables_is_tried_in_little_time_and_leaves_the_threads_and_torch_as_they_were():
+    """Distances of every pair in every head at 16 heads and 65536 tokens would take 64 GiB in single precision."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Slopes(Attention):
+        name = "slopes"
+
+        def learned(self, *, heads, training_length):
+            return {"slope": torch.ones(heads)}
+
+        def bias(self, context):
+            distance = (context.positions_N[:, None] - context.positions_N).abs()
+            return -distance * context.learned["slope"][:, None, None]
+
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    torch.set_num_threads(2)
+    begin = time.process_time()
+    try_out(Slopes(), longest=65536, training_length=64, heads=16, head_size=64)
+    assert time.process_time() - begin < 3
+    assert torch.get_num_threads() == 2
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,41 @@ def test_tables_keep_order_digits_and_odd_names(tmp_path):
     assert lines[1] == "b,0,0,1,16,0.10000000000000001,,1e-300,1,0,2.5,0"
 
 
+def a_table(path, arm="a", layers=2, heads=2, lengths=(16, 64)):
+    rows = [(layer, head, n) for layer in range(layers) for head in range(heads) for n in lengths]
+    lines = [f"{arm},0,{layer},{head},{n},1.5,0.5,1,0.25,0,2.5,0.125" for layer, head, n in rows]
+    path.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda text: text[: text.rindex("a,0,1,1,64") + 14], "fields, not 12"),
+        (lambda text: text[:-4], "is cut off in its last row"),
+        (lambda text: text[: text.rindex("a,0,1,1,64")], "lacks rows, it is cut off"),
+        (lambda text: text[: text.index("a,0,1,0,16")], "differ in layers, heads or lengths"),
+        (lambda text: text.replace("2.5,0.125\n", "2.5,0.125,1\n", 1), "row 2 has 13 fields, not 12"),
+        (lambda text: text.replace("a,0,1,1,64", "a,0,1,1,16"), "repeats rows"),
+        (lambda text: text.replace("a,0,", "b,0,"), "repeats rows"),
+        (lambda text: text.replace("a,0,0,0,16", ",0,0,0,16"), "an arm has no name"),
+        (lambda text: text.replace("1.5", "inf", 1), "entropy is no finite number"),
+        (lambda text: text.replace("0,16,1.5", "0,16,", 1), "entropy is no finite number"),
+        (lambda text: text.replace("a,0,1,1,64", "a,0,1,1.0,64"), "head '1.0' is no whole number"),
+    ],
+)
+def test_damaged_tables_and_tables_given_twice_are_refused(tmp_path, damage, words):
+    good, bad = a_table(tmp_path / "good.csv", "b"), a_table(tmp_path / "bad.csv")
+    collect_attention_statistics([good, bad], tmp_path / "entropy.csv")
+    (tmp_path / "entropy.csv").unlink()
+    bad.write_text(damage(bad.read_text()))
+    with pytest.raises(UserError, match=words) as told:
+        collect_attention_statistics([good, bad], tmp_path / "entropy.csv")
+    assert "bad.csv" in str(told.value)
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "entropy.csv").exists()
+
+
 def test_unusable_inputs_get_a_sentence(tokens_dir, weights, environment, tmp_path):
     output = tmp_path / "a.csv"
     with pytest.raises(UserError, match="train this arm first"):
@@ -380,7 +415,7 @@ def test_unusable_inputs_get_a_sentence(tokens_dir, weights, environment, tmp_pa
     assert not output.exists()
     for content in ("", "arm,seed\na,0\n", "\0\n"):
         (tmp_path / "bad.csv").write_text(content)
-        with pytest.raises(UserError, match=r"bad\.csv is no table of attention statistics; delete it"):
+        with pytest.raises(UserError, match=r"bad\.csv is no table of attention statistics .*; delete it"):
             collect_attention_statistics([tmp_path / "bad.csv"], output)
     with pytest.raises(UserError, match="run the attention statistics first"):
         collect_attention_statistics([tmp_path / "none.csv"], output)

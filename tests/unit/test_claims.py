@@ -480,6 +480,11 @@ def test_the_file_holds_nine_claims_and_does_not_depend_on_the_order_of_anything
         (Path.unlink, "is missing"),
         (lambda path: path.write_text("arm,seed\nplain,0\n"), "is damaged"),
         (lambda path: path.write_text(path.read_text().replace("2.0", "two")), "is damaged"),
+        (
+            lambda path: path.write_text(path.read_text().replace("2.0,", "inf,", 1)),
+            "holds an infinite or missing entropy",
+        ),
+        (lambda path: path.write_text(path.read_text().replace("plain,", ",")), "an arm without a name"),
         (lambda path: path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n"), "holds a row twice"),
     ],
 )

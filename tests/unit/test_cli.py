@@ -12,6 +12,7 @@ import pytest
 
 from attnscale import __version__, cli, files
 from attnscale.attention import registered
+from attnscale.config import load_config
 from attnscale.manifest import write_manifest
 from tests.unit.conftest import train_settings
 
@@ -255,6 +256,34 @@ def run_dir(tmp_path):
     (folder / "report" / "index.html").write_bytes(bytes(range(256)))
     write_manifest(folder, ["accuracy.csv", "report/index.html"])
     return folder
+
+
+@pytest.mark.parametrize("command", ["config", "partial"])
+@pytest.mark.parametrize("kind", ["itself", "symlink", "hard link", "other spelling"])
+def test_no_command_overwrites_the_configuration_that_it_reads(
+    attnscale, tmp_path, monkeypatch, configfile, command, kind
+):
+    monkeypatch.chdir(tmp_path)
+    before, output = configfile.read_bytes(), tmp_path / "other.yaml"
+    if kind == "itself":
+        output = configfile
+    elif kind == "symlink":
+        output.symlink_to(configfile)
+    elif kind == "hard link":
+        os.link(configfile, output)
+    else:
+        output = configfile.parent / "." / ".." / configfile.parent.name / configfile.name
+    name = load_config(configfile).name
+    finished = tmp_path / "results" / name / "runs" / "o" / "seed0"
+    finished.mkdir(parents=True)
+    for file in ("model.safetensors", "run.json"):
+        (finished / file).touch()
+    code, _, err = attnscale(command, "--configfile", configfile, "--output", output)
+    assert_one_sentence(code, err, f"--output {output} is the configuration itself", "give another file")
+    assert configfile.read_bytes() == before
+    code, _, _ = attnscale(command, "--configfile", configfile, "--output", tmp_path / "third.yaml")
+    assert code == 0
+    assert load_config(tmp_path / "third.yaml").runs() == load_config(configfile).runs()
 
 
 def test_verify_counts_what_agrees(attnscale, run_dir):

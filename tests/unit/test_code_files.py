@@ -27,7 +27,7 @@ def test_training_is_not_made_of_command_line_configuration_or_errors():
 
 def test_a_variant_is_tracked_by_its_own_rule_and_not_by_every_training():
     variants = {f"attention/{path.name}" for path in (PACKAGE / "attention").glob("*.py")}
-    variants -= {"attention/__init__.py", "attention/base.py", "attention/positions.py"}
+    variants -= {f"attention/{name}.py" for name in ("__init__", "base", "positions", "trial")}
     assert "attention/acl2022.py" in variants
     assert not variants & names("attnscale.train")
     assert not variants & names("attnscale.evaluate")

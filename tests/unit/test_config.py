@@ -279,6 +279,41 @@ WRONG = [
         for key in ("n_at_least", "n_at_most")
         for value in ("1", "0", "-3", "16.0", "L", "true", "[16]", "{a: 1}")
     ),
+    *(
+        (f"arms: {{o: {{attention: attention_o, {key}: {'9' * digits}}}}}", [f"arms.o.{key}: give a whole number"])
+        for key in ("n_at_least", "n_at_most")
+        for digits in (17, 401)
+    ),
+    # Numbers that overflow.
+    *(
+        (f"{section}: {{{key}: {'[64, ' * many}{2**405}{']' * many}}}", [f"{section}.{key}: a number of 122 digits is"])
+        for section, key, many in (
+            ("training", "tokens", 0),
+            ("training", "log_every", 0),
+            ("training", "checkpoint_every", 0),
+            ("evaluation", "lengths", 1),
+            ("evaluation", "batch_tokens", 0),
+            ("evaluation", "max_blocks", 0),
+            ("claims", "multiples", 1),
+            ("statistics", "primary_length", 0),
+            ("attention_statistics", "blocks", 0),
+        )
+    ),
+    ("claims: {multiples: [2]}", ["claims.multiples needs at least 2 entries, not 1"]),
+    ("claims: {multiples: []}", ["claims.multiples needs at least 2 entries, not 0"]),
+    # Parameters beside `parameters`.
+    (
+        "arms: {o: {attention: attention_o, positions: {name: band, parameters: {}, width: 3}}}",
+        ["arms.o.positions: unknown key width beside parameters; put it into them"],
+    ),
+    (
+        "arms: {o: {attention: {name: attention_e, parameters: {}, base: 3}}}",
+        ["arms.o.attention: unknown key base beside parameters; put it into them"],
+    ),
+    (
+        "arms: {o: {attention: {name: attention_e, parameters: {}, modul: a.py}}}",
+        ["arms.o.attention: unknown key modul; did you mean module?"],
+    ),
     (
         "arms: {o: {attention: attention_o, n_at_least: 65, n_at_most: training_length}}",
         ["arms.o.n_at_least: 65 is above n_at_most 64"],
@@ -317,13 +352,20 @@ WRONG = [
         ["arms.o.positions.width must be a finite number, not true"],
     ),
     # Seeds of arms.
-    ("{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [2]}}}", ["arms.o.seeds: 2", "no seed of the run"]),
-    ("{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [1, 1]}}}", ["arms.o.seeds: 1 stands there twice"]),
+    ("{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [2]}}}", ["arms.o.seeds: 2 is no seed of the run"]),
+    (
+        "{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [1, 1]}}}",
+        ["arms.o.seeds: 1 stands there twice; every seed may stand once"],
+    ),
+    (
+        "{seeds: [0, 1, 2], arms: {o: {attention: attention_o, seeds: [1]}}}",
+        ["mine.yaml: seeds: no arm uses 0; leave it out, or add it to the seeds of an arm"],
+    ),
     ("arms: {o: {attention: attention_o, seeds: []}}", ["arms.o.seeds is empty"]),
     (
         "{seeds: [0, 1], arms: {o: {attention: attention_o, seeds: [0]}, t: {attention: acl2022, weights_of: o, "
         "seeds: [0, 1]}}}",
-        ["arms.t.seeds: 1", "no seed of o"],
+        ["arms.t.seeds: 1 is no seed of o"],
     ),
     (
         "{seeds: [0, 1], arms: {trunk: {attention: attention_o, seeds: [0]}, b: {attention: acl2022, seeds: [1], "

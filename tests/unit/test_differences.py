@@ -249,9 +249,15 @@ def broken_count(path):
         (Path.unlink, "is missing; run the evaluation first"),
         (lambda path: path.write_text("arm,seed\no,1\n"), "is no evaluation table"),
         (lambda path: path.write_text(path.read_text().replace("e,2,64,0", "e,2,64,zero")), "is no evaluation table"),
-        (lambda path: path.write_text(path.read_text().replace("e,2,64,0,", "e,2,64,9,")), "other blocks or targets"),
-        (lambda path: path.write_text(path.read_text().replace("e,2,64", "e,1,64")), "repeats e, seed 1 at 64 tokens"),
-        (broken_total, "other blocks or targets"),
+        (lambda path: path.write_text(path.read_text().replace("e,2,64,0,", "e,2,64,9,")), "differ in their targets"),
+        (
+            lambda path: path.write_text(path.read_text().replace("e,2,64", "e,1,64")),
+            "repeats arm e, seed 1, length 64",
+        ),
+        (lambda path: path.write_text(path.read_text().replace("e,2,64,0,", ",2,64,0,")), "an arm has no name"),
+        (lambda path: path.write_text("arm,seed,length,block,correct,total\n"), "it has no rows"),
+        (lambda path: path.write_text(path.read_text().replace("e,2,64,0,", "e,2,64,0,1,")), "has 7 fields, not 6"),
+        (broken_total, "differ in their targets"),
         (broken_count, "more right predictions than targets"),
     ],
 )
@@ -264,8 +270,24 @@ def test_a_damaged_evaluation_is_told_in_one_sentence(tmp_path, files, damage, w
 
 
 def test_nothing_to_compare_is_told():
-    with pytest.raises(UserError, match="no evaluations to compare"):
+    with pytest.raises(UserError, match="there are no evaluations"):
         load_evaluations([])
+
+
+def test_positions_that_do_the_same_are_the_same_whatever_they_are_written_like():
+    for written in ("band", {"name": "band", "width": 0}, {"name": "band", "width": 64}):
+        arms = {
+            "plain": {"attention": "attention_o"},
+            "off": {"attention": "attention_o", "weights_of": "plain", "positions": "band"},
+            "on": {"attention": ON, "weights_of": "plain", "positions": written},
+            "trained": {"attention": "attention_o", "positions": "band"},
+            "trained_e": {"attention": "attention_e", "positions": written},
+        }
+        config = config_of(arms)
+        assert {("on", "off"), ("trained_e", "trained")} <= set(comparisons(config)), written
+        assert repaired_arms(config, "band") == ("off", "on"), written
+        arms["on"]["positions"] = {"name": "band", "width": 32}
+        assert ("on", "off") not in comparisons(config_of(arms))
 
 
 def test_balances_of_several_arms_and_their_ratio(files):

@@ -15,7 +15,9 @@ from xml.etree import ElementTree
 import matplotlib
 import pandas as pd
 import pytest
+import yaml
 
+from attnscale.cli import resolved_yaml
 from attnscale.config import load_config, parse_config
 from attnscale.errors import UserError
 from attnscale.manifest import TABLES, figures
@@ -34,6 +36,7 @@ from attnscale.report.arms import (
 )
 from attnscale.report.build import build_report
 from attnscale.report.data import RunData, load_run
+from attnscale.report.figures import draw_all
 from attnscale.report.figures.drawing import Drawing
 from attnscale.report.figures.parts import looks_of, spread, wrapped
 from attnscale.report.figures.style import COLOURS, DASHES, MARKERS
@@ -42,7 +45,7 @@ from attnscale.report.grids import accuracy_grid, difference_grid, main_grid, ne
 from attnscale.report.page import _duration, _markdown_cell, _moment, render
 from attnscale.report.spread import needs_of_heads, spread_lengths
 from attnscale.report.tables import difference_row
-from attnscale.report.words import interval, p_value, points, signed
+from attnscale.report.words import interval, p_value, points, share, signed, span
 from tests.unit.synthetic_run import ARMS, TARGETS, correct, reported, write_json, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -494,6 +497,110 @@ def test_one_arm_at_one_length_makes_whole_pages(tmp_path: Path) -> None:
     assert 'href="#differences"' not in pages["index.html"]
 
 
+DISJOINT = {
+    "attention_o": {"attention": "attention_o", "seeds": [0]},
+    "attention_e": {"attention": "attention_e", "seeds": [1]},
+}
+
+
+def words_on(pages: dict[str, str], name: str) -> str:
+    return " ".join(pages[name].replace("<wbr>", "").split())
+
+
+def test_arms_with_seeds_of_their_own_are_said_to_share_nothing(tmp_path: Path) -> None:
+    data = load_run(write_run(tmp_path / "run", arms=DISJOINT, seeds=[0, 1], evaluation={"lengths": [64, 128]}))
+    pages = render(data, draw_all(data))
+    for name in ("index.html", "report.md"):
+        text = words_on(pages, name)
+        assert "All arms share seeds" not in text
+        assert "here no two arms that would be compared have one" in text
+        assert "mean over seeds" not in text.lower()
+        assert "lowest and highest" not in text
+        assert "Means over seeds" not in text
+        assert "2 arms, 2 seeds" in text
+        assert "seeds 0, 1<" in text or "seeds 0, 1 " in text
+        assert "Everything here rests on" not in text
+        assert "Every arm rests on one seed" in text
+        assert "2 trainings of 2 arms" in text
+        assert "one line per arm and seed" not in text
+        assert "of the first seed" not in text
+
+
+def test_arms_with_unequal_seeds_are_paired_by_those_they_have_in_common(three_seeds: Path, tmp_path: Path) -> None:
+    shifted = {
+        name: {**arm, "seeds": seeds} for (name, arm), seeds in zip(DISJOINT.items(), ([0, 1], [1, 2]), strict=True)
+    }
+    run = write_run(tmp_path / "run", arms=shifted, seeds=[0, 1, 2], evaluation={"lengths": [64, 128]})
+    for data in (load_run(run), load_run(three_seeds)):
+        text = words_on(render(data, placeholders(data)), "report.md")
+        assert "All arms share seeds" not in text
+        assert "Arms with a seed in common share the same order of the data" in text
+        assert "mean over seeds, in brackets lowest and highest seed" in text
+    assert "The arms do not all have the same seeds" in " ".join(seeds_notes(load_run(run)))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most"), [([8, 16, 32], "at most 32 tokens"), ([1], "1 token"), ([32], "32 tokens")]
+)
+def test_a_run_that_is_not_read_at_its_training_length_is_not_asked_about_it(
+    tmp_path: Path, lengths: list[int], most: str
+) -> None:
+    run = write_run(tmp_path / "run", seeds=[0, 1], evaluation={"lengths": lengths})
+    data = load_run(run)
+    drawings = draw_all(data)
+    pages = render(data, drawings)
+    for name in ("index.html", "report.md"):
+        text = words_on(pages, name)
+        assert "at that length" not in text
+        assert f"depend on the scale of its attention when it then reads windows of {most}?" in text
+        assert not re.search(r"\b(?<![.,])1 tokens", text)
+        assert "from 1 to 1" not in text
+    for drawing in drawings.values():
+        told = drawing.alt + drawing.caption
+        assert not re.search(r"(?<![0-9.,])1 tokens|from (\d+) to \1 ", told), drawing.name
+
+
+def test_a_confidence_of_nearly_one_is_not_shown_as_one() -> None:
+    assert [share(part) for part in (0.95, 1 / 3, 1.0, 0.9996, 0.9999999999999999)] == [
+        "95 %", "33.3 %", "100 %", "99.96 %", "99.99999999999999 %",
+    ]  # fmt: skip
+
+
+def test_lengths_are_told_in_words() -> None:
+    assert [span(lengths) for lengths in ([1], [64], [1, 64], [64, 2048])] == [
+        "at 1 token", "at 64 tokens", "from 1 to 64 tokens", "from 64 to 2048 tokens",
+    ]  # fmt: skip
+
+
+def test_the_file_named_for_a_rerun_is_there_and_works_as_a_configuration(one_seed: Path) -> None:
+    for name in ("index.html", "report.md"):
+        text = (one_seed / "report" / name).read_text(encoding="utf-8")
+        (named,) = set(re.findall(r"--configfile (\S+)", text))
+        assert named == "results/synthetic/config.yaml"
+        assert "config/synthetic.yaml" not in text.replace(named, "")
+        config = load_config(one_seed.parents[1] / named)
+        assert config == load_run(one_seed).config
+        # What the workflow writes there again is the same file: it works on itself.
+        assert parse_config(yaml.safe_load(resolved_yaml(config)), named) == config
+
+
+def test_a_repair_is_crossed_however_its_width_is_written() -> None:
+    on = {"name": "attention_e", "base": "training_length"}
+    arms = {
+        "plain": {"attention": "attention_o"},
+        "plain_on": {"attention": on, "weights_of": "plain"},
+        "off": {"attention": "attention_o", "weights_of": "plain", "positions": "band"},
+        "on": {"attention": on, "weights_of": "plain", "positions": {"name": "band", "width": 64}},
+        "narrow": {"attention": "attention_o", "weights_of": "plain", "positions": {"name": "band", "width": 32}},
+        "narrow_on": {"attention": on, "weights_of": "plain", "positions": {"name": "band", "width": 32}},
+    }
+    assert crossed_positions(parse_config({"name": "x", "arms": arms}, "here")) == {
+        "plain rotary": ("plain", "plain_on"),
+        "band": ("off", "on"),
+        "band (width 32)": ("narrow", "narrow_on"),
+    }
+
+
 def placeholders(data: RunData) -> dict[str, Drawing]:
     """Something in place of every figure, where only words and tables matter."""
     return {name: Drawing(name, "", b"", "<svg></svg>", "", "") for name in figures(data.config)}
@@ -555,6 +662,14 @@ def replace(name: str, old: str, new: str) -> Callable[[Path], None]:
     return damage
 
 
+def only_rows(name: str, rows: int) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        lines = (run / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        (run / name).write_text("".join(lines[: 1 + rows]), encoding="utf-8")
+
+    return damage
+
+
 HISTORY = "runs/attention_e/seed0/history.csv"
 HEAD = "step,tokens,loss,accuracy,grad_norm,grad_norm_qk\n"
 
@@ -579,6 +694,10 @@ HEAD = "step,tokens,loss,accuracy,grad_norm,grad_norm_qk\n"
         ),
         (replace("entropy.csv", "attention_o,0,0,0,64", "attention_o,0,9,0,64"), "entropy.csv lacks arm attention_o"),
         (replace("claims.csv", "verdict", "verdikt"), "claims.csv is damaged"),
+        (only_rows("claims.csv", 2), "claims.csv does not hold the claims 1 to 9, each once"),
+        (replace("claims.csv", "\n9,", "\n8,"), "claims.csv does not hold the claims 1 to 9, each once"),
+        (replace("claims.csv", "not decidable at this scale", "perhaps"), "has the unknown verdict 'perhaps'"),
+        (only_rows("theory.csv", 0), "theory.csv is no table of the theory (it has no rows)"),
         (delete(HISTORY), "history.csv is missing"),
         (delete("runs/acl2022/seed0/run.json"), "run.json is missing"),
         (delete("tokens/evaluation.json"), "evaluation.json is missing"),

@@ -1,6 +1,7 @@
 """Snapshots of a training, and branched arms that go on from one."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -303,7 +304,7 @@ def copy_of(trunk: Path, folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("file", [0, 1], ids=["weights", "optimizers"])
-@pytest.mark.parametrize("damage", ["gone", "cut", "empty", "lacks", "shape"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "empty", "folder", "lacks", "shape", "stray", "nan"])
 def test_a_missing_or_damaged_snapshot_is_told_in_one_sentence(tokens_dir, environment, tmp_path, trunk, file, damage):
     path = copy_of(trunk, tmp_path / "trunk")[file]
     tensors = safetensors.torch.load_file(path)
@@ -314,23 +315,52 @@ def test_a_missing_or_damaged_snapshot_is_told_in_one_sentence(tokens_dir, envir
         path.write_bytes(path.read_bytes()[:-1000])
     elif damage == "empty":
         path.write_bytes(b"")
+    elif damage == "folder":
+        path.unlink()
+        path.mkdir()
+    elif damage == "stray":
+        path.write_bytes(safetensors.torch.save({**tensors, "9/9/mean": torch.ones(1)}))
+    elif damage == "nan":
+        path.write_bytes(safetensors.torch.save({**tensors, first: torch.full_like(tensors[first], torch.nan)}))
     elif damage == "lacks":
         prefix = first.rpartition("/")[0] if file else first
         left = {name: tensor for name, tensor in tensors.items() if not name.startswith(prefix)}
         path.write_bytes(safetensors.torch.save(left))
     else:
         path.write_bytes(safetensors.torch.save({**tensors, first: tensors[first][..., :-1].contiguous()}))
-    words = r"the snapshot of step 6 in .* does not fit \(.*\); delete it and run the pipeline again$"
+    words = rf"the snapshot {re.escape(str(path))} does not fit \(.*\); delete it and run the pipeline again$"
     if damage == "gone":
         words = r"has no snapshot of step 6; train the arm that is branched from$"
     elif damage == "lacks":
         words = (
             r"\(the optimizer state of \S+ is missing or" if file else rf"\(only one of the two models has {first}\)"
         )
+    elif damage == "stray":
+        words = r"\(no parameter has the optimizer state 9/9/mean\)" if file else "only one of the two models has 9/9"
+    elif damage == "nan":
+        words = rf"\({first} holds numbers that are not finite\); delete it"
     with pytest.raises(UserError, match=words) as caught:
         train(branch_settings(), tokens_dir, environment, tmp_path / "branch", trunk=tmp_path / "trunk")
     assert len(str(caught.value).splitlines()) == 1
     assert names_in(tmp_path / "branch") == []
+
+
+@pytest.mark.parametrize(("name", "optimizer"), [("step", "adamw"), ("exp_avg_sq", "adamw"), ("mean", "muon")])
+def test_an_optimizer_file_that_lacks_one_kind_of_state_is_refused(
+    tokens_dir, environment, tmp_path, trunk, name, optimizer
+):
+    if optimizer == "adamw":
+        trunk = tmp_path / "adamw"
+        train(trunk_settings(optimizer=optimizer), tokens_dir, environment, trunk)
+    path = copy_of(trunk, tmp_path / "trunk")[1]
+    tensors = safetensors.torch.load_file(path)
+    left = {key: tensor for key, tensor in tensors.items() if not key.endswith(f"/{name}")}
+    assert 0 < len(left) < len(tensors)
+    path.write_bytes(safetensors.torch.save(left))
+    words = rf"^the snapshot {re.escape(str(path))} does not fit \(the optimizer state of \S+ is missing or misshapen\)"
+    settings = branch_settings(optimizer=optimizer)
+    with pytest.raises(UserError, match=words):
+        train(settings, tokens_dir, environment, tmp_path / "branch", trunk=tmp_path / "trunk")
 
 
 def test_a_trunk_that_learned_what_the_branch_has_no_place_for_is_refused(tokens_dir, environment, tmp_path):

@@ -462,3 +462,6 @@ def test_a_missing_or_foreign_file_is_told(tmp_path):
     (tmp_path / "theory.csv").write_text("arm,seed\no,0\n")
     with pytest.raises(UserError, match="is no table of the theory"):
         read_theory(tmp_path / "theory.csv")
+    (tmp_path / "theory.csv").write_text("quantity,d,n,parameter,method,value\n")
+    with pytest.raises(UserError, match=r"is no table of the theory \(it has no rows\); delete it"):
+        read_theory(tmp_path / "theory.csv")

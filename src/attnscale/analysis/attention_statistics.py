@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from attnscale import engine
+from attnscale.analysis.evaluation_tables import AGAIN, read_words, whole_numbers
 from attnscale.attention import Attention, Context
 from attnscale.config import AttentionStatisticsSettings
 from attnscale.environment import read_environment
@@ -265,22 +266,47 @@ def collect_attention_statistics(tables: Sequence[Path], output: Path) -> None:
         output: the CSV file to write.
 
     Raises:
-        UserError: a file is missing or damaged.
+        UserError: a file is missing, damaged or cut off, or a row is there twice.
     """
-    parts = []
+    parts: list[pd.DataFrame] = []
+    seen: set[tuple[str, ...]] = set()
+    places: tuple[Path, frozenset[Any]] | None = None
     for path in tables:
-        try:
-            # As text: a number that is not read is not rounded, and an arm may be called nan.
-            table = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[])
-        except FileNotFoundError:
-            raise UserError(f"{path} is missing; run the attention statistics first") from None
-        except ValueError:
-            table = pd.DataFrame()
-        if tuple(table.columns) != COLUMNS:
-            raise UserError(f"{path} is no table of attention statistics; delete it and run the pipeline again")
+        table = _read(path)
+        keys = list(zip(*(table[name] for name in COLUMNS[:5]), strict=True))
+        if len(set(keys)) < len(keys) or not seen.isdisjoint(keys):
+            raise UserError(f"{path} repeats rows, its own or those of another table; give every table once")
+        seen.update(keys)
+        for _, rows in table.groupby(["arm", "seed"], sort=False):
+            found = frozenset(zip(rows["layer"], rows["head"], rows["length"], strict=True))
+            places = places or (path, found)
+            if len(found) != rows["layer"].nunique() * rows["head"].nunique() * rows["length"].nunique():
+                raise UserError(f"{path} lacks rows, it is cut off; delete it and run the pipeline again")
+            if found != places[1]:
+                raise UserError(
+                    f"{path} and {places[0]} differ in layers, heads or lengths; delete both and run the pipeline again"
+                )
         parts.append(table)
     whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
     write_text(output, whole.to_csv(index=False, lineterminator="\n"))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """One table as text, checked; it may have no rows, where nothing could be measured."""
+    what = "table of attention statistics"
+    table = read_words(path, what, "the attention statistics")
+    if tuple(table.columns) != COLUMNS:
+        raise UserError(f"{path} is no {what} (it has other columns); {AGAIN}")
+    whole_numbers(path, table, COLUMNS[1:5], what)
+    for name in STATISTICS:
+        # Empty where no query sees more than one key.
+        given = table[name][table[name] != ""] if name == "entropy_ratio" else table[name]
+        if not np.isfinite(pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64)).all():
+            raise UserError(f"{path} is no {what} ({name} is no finite number); {AGAIN}")
+    if not path.read_bytes().endswith(b"\n"):
+        # The last number would still be one without its last digits.
+        raise UserError(f"{path} is cut off in its last row; {AGAIN}")
+    return table
 
 
 def _table(settings: AttentionStatisticsSettings, means_CGH: dict[int, npt.NDArray[np.float64]]) -> str:

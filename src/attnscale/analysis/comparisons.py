@@ -3,9 +3,12 @@
 Arms are found by what they do, not by their names, so a configuration may call them as it likes.
 """
 
+import dataclasses
+
 from attnscale.analysis.settings import DifferencesSettings
 from attnscale.attention import make_variant
-from attnscale.attention.base import Attention
+from attnscale.attention.base import Attention, Positions
+from attnscale.attention.positions import BandPositions, ClippedPositions, make_positions
 from attnscale.config import ArmConfig, Config
 
 
@@ -53,14 +56,14 @@ def _unscaled_references(config: Config, arm: str) -> list[str]:
 
 
 def _same_weights(config: Config, arm: str, other: str) -> bool:
-    same_positions = config.arms[arm].positions == config.arms[other].positions
+    same_positions = positions_of(config, arm) == positions_of(config, other)
     return same_positions and config.weights_of(arm) == config.weights_of(other)
 
 
 def _trained_alike(config: Config, arm: str, other: str) -> bool:
     first, second = (
-        (each.weights_of is None, each.branch, each.training_lengths, each.positions)
-        for each in (config.arms[arm], config.arms[other])
+        (each.weights_of is None, each.branch, each.training_lengths, positions_of(config, name))
+        for name, each in ((arm, config.arms[arm]), (other, config.arms[other]))
     )
     return first[0] and first == second
 
@@ -70,6 +73,20 @@ def depends_on_length(config: Config, arm: str) -> bool:
     settings = config.encoder_settings(arm)
     frozen = settings.n_at_most is not None and settings.n_at_most <= settings.training_length
     return settings.attention.name != "attention_o" and not frozen
+
+
+def positions_of(config: Config, arm: str) -> Positions | None:
+    """The treatment of positions of an arm, equal for arms that do the same; None for plain rotary ones.
+
+    A width of 0 is written out as the training length that it stands for.
+    """
+    spec = config.arms[arm].positions
+    if spec is None:
+        return None
+    positions = make_positions(spec.name, spec.parameters)
+    if isinstance(positions, BandPositions | ClippedPositions) and not positions.width:
+        return dataclasses.replace(positions, width=config.training.length)
+    return positions
 
 
 def baseline_arm(config: Config) -> str | None:
@@ -99,7 +116,7 @@ def repaired_arms(config: Config, repair: str) -> tuple[str, str] | None:
     arms = _on_baseline(config, repair)
     for off in arms:
         for on in arms:
-            same = config.arms[off].positions == config.arms[on].positions
+            same = positions_of(config, off) == positions_of(config, on)
             if same and config.arms[off].attention.name == "attention_o" and is_switch(config, on):
                 return off, on
     return None

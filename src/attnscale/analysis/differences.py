@@ -11,14 +11,13 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from attnscale.analysis.evaluation_tables import read_evaluations
 from attnscale.analysis.intervals import Counts, Estimate, holm, percent, percents, ratio, sign_flip_p
 from attnscale.analysis.settings import DifferencesSettings
 from attnscale.config import StatisticsConfig
-from attnscale.errors import UserError
 from attnscale.files import write_text
 
 COLUMNS = ("arm", "baseline", "length", "seeds", "mean", "ci_low", "ci_high", "p", "p_holm")
-_INPUT = {"arm": "str", "seed": "int64", "length": "int64", "block": "int64", "correct": "int64", "total": "int64"}
 
 Place = tuple[str, int]
 """An arm at a length in tokens."""
@@ -94,42 +93,15 @@ def load_evaluations(paths: Sequence[Path]) -> Evaluations:
     """Read evaluation tables, columns arm, seed, length, block, correct, total; the order of their rows is no matter.
 
     Raises:
-        UserError: a table is missing or damaged, holds a block twice or not at all, or two arms were not asked for
-            the same targets.
+        UserError: see `attnscale.analysis.evaluation_tables.read_evaluations`.
     """
     correct: dict[Place, dict[int, Counts]] = {}
-    total_K: Counts | None = None
-    for path in paths:
-        for key, rows in _read(path).groupby(["arm", "seed", "length"], sort=True):
-            arm, seed, length = cast(tuple[str, int, int], key)
-            blocks = rows.sort_values("block")
-            total = blocks["total"].to_numpy()
-            total_K = total if total_K is None else total_K
-            of_place = correct.setdefault((arm, int(length)), {})
-            if int(seed) in of_place:
-                raise UserError(f"{path} repeats {arm}, seed {seed} at {length} tokens; give every evaluation once")
-            if not np.array_equal(blocks["block"], np.arange(len(blocks))) or not np.array_equal(total, total_K):
-                raise UserError(
-                    f"{path} has other blocks or targets than {paths[0]}; delete both and run the pipeline again"
-                )
-            of_place[int(seed)] = blocks["correct"].to_numpy()
-    if total_K is None or not total_K.sum():
-        raise UserError("there are no evaluations to compare; run the pipeline first")
-    return Evaluations(correct, total_K, tuple(dict.fromkeys(arm for arm, _ in correct)))
-
-
-def _read(path: Path) -> pd.DataFrame:
-    try:
-        # No default NA values: an arm may be called nan.
-        table = pd.read_csv(path, dtype=_INPUT, usecols=list(_INPUT), keep_default_na=False)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; run the evaluation first") from None
-    except (ValueError, OverflowError) as error:  # also parser errors and broken UTF-8
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{path} is no evaluation table ({reason}); delete it and run the pipeline again") from None
-    if ((table["correct"] < 0) | (table["correct"] > table["total"])).any():
-        raise UserError(f"{path} counts more right predictions than targets; delete it and run the pipeline again")
-    return table
+    table = read_evaluations(paths)
+    for key, rows in table.groupby(["arm", "seed", "length"], sort=False):
+        arm, seed, length = cast(tuple[str, int, int], key)
+        correct.setdefault((arm, int(length)), {})[int(seed)] = rows["correct"].to_numpy()
+        total_K = rows["total"].to_numpy()
+    return Evaluations(correct, total_K, tuple(dict.fromkeys(table["arm"])))
 
 
 def write_differences(settings: DifferencesSettings, evaluations: Sequence[Path], output: Path) -> None:

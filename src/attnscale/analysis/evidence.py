@@ -214,6 +214,11 @@ def _read(path: Path, types: dict[str, str], keys: Sequence[str]) -> pd.DataFram
     except (ValueError, KeyError, OverflowError) as error:  # also parser errors and broken UTF-8
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"{path} is damaged ({reason}); delete it and run the pipeline again") from None
+    if "arm" in table and (table["arm"] == "").any():
+        raise UserError(f"{path} holds an arm without a name; delete it and run the pipeline again")
+    for name in (name for name in types if types[name] == "float64" and name in table):
+        if not np.isfinite(table[name]).all():
+            raise UserError(f"{path} holds an infinite or missing {name}; delete it and run the pipeline again")
     if twice:
         raise UserError(f"{path} holds a row twice; delete it and run the pipeline again")
     return table

@@ -110,15 +110,18 @@ def read_theory(path: Path) -> pd.DataFrame:
     """Read `theory.csv` with the types that `theory_table` gives.
 
     Raises:
-        UserError: the file is missing or no such table.
+        UserError: the file is missing, no such table or empty.
     """
     numbers = {name: [""] for name in ("d", "n", "value")}
     try:
-        return pd.read_csv(path, dtype=_TYPES, usecols=list(_TYPES), na_values=numbers, keep_default_na=False)
+        table = pd.read_csv(path, dtype=_TYPES, usecols=list(_TYPES), na_values=numbers, keep_default_na=False)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; run the theory stage first") from None
     except ValueError as error:
         raise UserError(f"{path} is no table of the theory ({error}); delete it and run the pipeline again") from None
+    if table.empty:
+        raise UserError(f"{path} is no table of the theory (it has no rows); delete it and run the pipeline again")
+    return table
 
 
 def theory_table(

@@ -25,6 +25,9 @@ REPRODUCED = "reproduced"
 PARTLY = "partly"
 NOT_REPRODUCED = "not reproduced"
 NOT_DECIDABLE = "not decidable at this scale"
+VERDICTS = (REPRODUCED, PARTLY, NOT_REPRODUCED, NOT_DECIDABLE)
+CLAIMS = 9
+"""How many claims there are."""
 
 State = Literal["shown", "refuted", "open"]
 

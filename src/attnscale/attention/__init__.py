@@ -17,12 +17,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 from attnscale.attention.base import Attention, Context
+from attnscale.attention.trial import initial_values, told, try_out
 from attnscale.errors import UserError
 
-__all__ = ["Attention", "Context", "load_module", "make_variant", "register", "registered", "source_file", "try_out"]
+__all__ = [
+    "Attention", "Context", "initial_values", "load_module", "make_variant", "register", "registered", "source_file",
+    "try_out",
+]  # fmt: skip
 
 _Variant = TypeVar("_Variant", bound=type[Attention])
 
@@ -98,7 +100,7 @@ def load_module(module: str) -> None:
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"module {module} does not import: {_told(error)}") from error
+        raise UserError(f"module {module} does not import: {told(error)}") from error
 
 
 def variant_class(name: str, module: str | None = None) -> type[Attention]:
@@ -155,62 +157,7 @@ def make_variant(name: str, parameters: Mapping[str, Any], module: str | None = 
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{name} refuses its parameters: {_told(error)}") from error
-
-
-def try_out(variant: Attention, *, longest: int, training_length: int) -> None:
-    """Use a variant once on a small example, so that a mistake in it is found before anything is computed.
-
-    Args:
-        variant: what is to be tried.
-        longest: largest evaluation length in tokens.
-        training_length: L in tokens.
-
-    Raises:
-        UserError: it refuses these lengths, raises, or returns a wrong shape or a number that is not finite.
-    """
-    rows, tokens, heads, size = 2, 8, 2, 4
-    q_BHND = torch.ones(rows, heads, tokens, size)
-    try:
-        learned = variant.learned(heads=heads, training_length=training_length)
-        if not isinstance(learned, Mapping) or not all(
-            name.isidentifier() and isinstance(value, torch.Tensor) for name, value in learned.items()
-        ):
-            raise UserError(
-                f"learned of {variant.name} must return tensors by name, not {' '.join(f'{learned}'.split())}"
-            )
-        if not all(value.isfinite().all() for value in learned.values()):
-            raise UserError(f"learned of {variant.name} returns numbers that are not finite")
-        context = Context(
-            n_B=torch.tensor([float(training_length), float(longest)], dtype=torch.float64),
-            key_mask_BM=None,
-            positions_N=torch.arange(tokens, dtype=torch.float64),
-            training_length=training_length,
-            heads=heads,
-            head_size=size,
-            learned=learned,
-        )
-        variant.check(longest=longest, training_length=training_length)
-        results = {
-            "factor": (variant.factor(context), (rows,)),
-            "angles": (variant.angles(context, 10000.0), (tokens, size // 2)),
-            "mix": (variant.mix(q_BHND, q_BHND, q_BHND, context, 0.0), (rows, heads, tokens, size)),
-        }
-        for method, (result, shape) in results.items():
-            if not isinstance(result, torch.Tensor) or result.shape != shape:
-                what = f"shape {tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
-                raise UserError(f"{method} of {variant.name} must return a tensor of shape {shape}, not {what}")
-            if not result.isfinite().all():
-                raise UserError(f"{method} of {variant.name} returns numbers that are not finite")
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{variant.name} fails on a small example: {_told(error)}") from error
-
-
-def _told(error: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{name} refuses its parameters: {told(error)}") from error
 
 
 def source_file(name: str, module: str | None = None) -> Path:

@@ -131,8 +131,8 @@ class Attention:
     def learned(self, *, heads: int, training_length: int) -> Mapping[str, Tensor]:
         """Parameters that every layer learns for this variant, with their initial values.
 
-        They reach `queries`, `bias`, `mask` and `mix` as `context.learned`. Keep them vectors: those are trained by
-        AdamW without weight decay.
+        They reach `queries`, `bias`, `mask` and `mix` as `context.learned`, and one of these has to use them. Vectors
+        with the same values at every call; AdamW trains them without weight decay.
         """
         return {}
 

@@ -7,7 +7,7 @@ from attnscale.published import BASELINE, TRAINING_LENGTH, published_for
 from attnscale.report.arms import lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
 from attnscale.report.tables import Cell, Row, accuracy_row, difference_row
-from attnscale.report.words import count, interval, joined, p_value, points, share, signed
+from attnscale.report.words import count, interval, joined, p_value, points, share, signed, tokens
 
 
 def answer(data: RunData) -> list[str]:
@@ -25,7 +25,7 @@ def _primary(data: RunData) -> list[str]:
     cell = row.cells.get(settings.primary_length) if row is not None else None
     if row is None or cell is None:
         return []
-    where = f"At {settings.primary_length} tokens{_times(data, settings.primary_length)}"
+    where = f"At {tokens(settings.primary_length)}{_times(data, settings.primary_length)}"
     p = f"p\u00a0=\u00a0{p_value(cell.p)}" if cell.seeds > 1 else ""
     versus = _versus(cell, row.reference, p)
     return [f"{where}, in the one comparison named before the run, {row.label} {versus}.", *_article(data, row)]
@@ -42,7 +42,7 @@ def _article(data: RunData, row: Row) -> list[str]:
     if not gaps:
         return []
     peak = max(gaps, key=lambda n: gaps[n])
-    sentence = f"The article reports {points(gaps[peak])} for {article.label} over {BASELINE.label} at {peak} tokens"
+    sentence = f"The article reports {points(gaps[peak])} for {article.label} over {BASELINE.label} at {tokens(peak)}"
     if peak != data.config.statistics.primary_length:
         sentence += f"; here {row.label} has {points(row.cells[peak].mean)} {_told_interval(row.cells[peak])}"
     if data.config.training.length != TRAINING_LENGTH:
@@ -79,7 +79,7 @@ def _compared_with_references(data: RunData) -> list[str]:
 def _at_peak(data: RunData, row: Row, peak: int, beyond: tuple[int, ...]) -> str:
     cell = row.cells[peak]
     same = data.config.weights_of(row.label) == data.config.weights_of(str(row.reference))
-    sentence = f"{row.label} {_versus(cell, row.reference)} at {peak} tokens{_times(data, peak)}"
+    sentence = f"{row.label} {_versus(cell, row.reference)} at {tokens(peak)}{_times(data, peak)}"
     if len(beyond) > 1:
         sentence += ", where the two differ most"
         longest = row.cells[beyond[-1]]
@@ -111,7 +111,7 @@ def _accuracies(data: RunData) -> str:
     longest = data.lengths[-1]
     rows = [accuracy_row(data, arm) for arm in data.arms if arm in main_arms(data.config)]
     told = [f"{row.label} {'predicts ' if n == 0 else ''}{row.cells[longest].mean:.1f} %" for n, row in enumerate(rows)]
-    return f"At {longest} tokens {joined(told)} of the masked tokens."
+    return f"At {tokens(longest)} {joined(told)} of the masked tokens."
 
 
 def _verdicts(data: RunData) -> list[str]:
@@ -131,10 +131,13 @@ def seeds_notes(data: RunData) -> list[str]:
     notes = []
     if len(numbers) == 1 and most < needed:
         what = "one seed" if most == 1 else count(most, "seed")
+        subject = "Everything here rests on" if data.same_seeds else "Every arm rests on"
         notes.append(
-            f"Everything here rests on {what}: it is indicative. Differences between separately trained arms change "
+            f"{subject} {what}: it is indicative. Differences between separately trained arms change "
             f"from seed to seed, and claims are decided with {needed} seeds or more."
         )
+    if len(numbers) == 1 and not data.same_seeds:
+        notes.append("The arms do not all have the same seeds; a difference uses the seeds that both arms have.")
     elif len(numbers) > 1:
         told = [
             f"{count(number, 'seed')}: {joined(arms)}"
@@ -151,6 +154,18 @@ def seeds_notes(data: RunData) -> list[str]:
     if 1 in numbers:
         notes.append("With one seed, an interval covers the choice of text only, not that of the training.")
     return notes
+
+
+def pairing_note(data: RunData) -> str:
+    """What arms with a seed in common share; empty for a single arm."""
+    if len(data.arms) < 2:
+        return ""
+    shared = "the same order of the data, the same masks, and the same initial weights where shapes agree"
+    if data.same_seeds:
+        return f"All arms share seeds: {shared}. Differences are therefore paired."
+    if data.differences.empty:
+        return f"Arms with a seed in common share {shared}; here no two arms that would be compared have one."
+    return f"Arms with a seed in common share {shared}. Differences use those seeds only, and are therefore paired."
 
 
 def tests_note(data: RunData) -> str:

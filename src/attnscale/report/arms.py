@@ -9,6 +9,7 @@ from attnscale.analysis.comparisons import (
     depends_on_length,
     is_switch,
     plainly_trained,
+    positions_of,
     switch_arm,
 )
 from attnscale.attention import Attention, make_variant
@@ -106,9 +107,7 @@ def crossed_positions(config: Config) -> dict[str, tuple[str, str]]:
         on = is_switch(config, arm)
         if not on and (depends_on_length(config, arm) or settings.n_at_least or settings.n_at_most):
             continue
-        positions = settings.positions
-        values = ", ".join(f"{key} {value}" for key, value in positions.parameters.items()) if positions else ""
-        name = positions.name + (f" ({values})" if values else "") if positions else "plain rotary"
+        name = _positions_name(config, arm)
         cell = crossed.setdefault(name, [None, None])
         # The baseline itself is the arm without a switch, whatever else takes its weights unchanged.
         if cell[on] is None or arm == baseline:
@@ -116,6 +115,15 @@ def crossed_positions(config: Config) -> dict[str, tuple[str, str]]:
     complete = {name: (off, on) for name, (off, on) in crossed.items() if off is not None and on is not None}
     ordered = {name: complete[name] for name in sorted(complete, key=lambda name: (name != "plain rotary", name))}
     return ordered if any(name != "plain rotary" for name in ordered) else {}
+
+
+def _positions_name(config: Config, arm: str) -> str:
+    """Name of a treatment of positions, with a width that is not the training length; the same for what is the same."""
+    positions = positions_of(config, arm)
+    if positions is None:
+        return "plain rotary"
+    width = getattr(positions, "width", config.training.length)
+    return positions.name + (f" (width {width})" if width != config.training.length else "")
 
 
 def lengths_beyond(config: Config) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from attnscale.analysis.comparisons import baseline_arm, comparisons
 from attnscale.analysis.theory import read_theory
+from attnscale.analysis.verdicts import CLAIMS, VERDICTS
 from attnscale.config import Config, load_config
 from attnscale.counts import steps
 from attnscale.errors import UserError
@@ -99,6 +100,21 @@ class RunData:
     def last_step(self) -> int:
         """Steps of a whole training."""
         return steps(self.config.training)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds that any arm has, in the order of the configuration."""
+        found = {seed for _, seed in self.config.runs()}
+        return tuple(seed for seed in self.config.seeds if seed in found)
+
+    @property
+    def same_seeds(self) -> bool:
+        """Whether all arms have the same seeds."""
+        return len({self.config.seeds_of(arm) for arm in self.arms}) == 1
+
+    def several_seeds(self, arms: Iterable[str] | None = None) -> bool:
+        """Whether any of these arms, by default of all, has more than one seed to take a mean over."""
+        return any(len(self.config.seeds_of(arm)) > 1 for arm in (self.arms if arms is None else arms))
 
     def seeds_by_number(self) -> dict[int, list[str]]:
         """Arms by the number of their seeds, most seeds first."""
@@ -248,6 +264,13 @@ def _claims(path: Path) -> tuple[Claim, ...]:
     table = _table(
         path, whole=("claim",), real=(), words=("title", "verdict", "quantity", "reason"), perhaps=numbers
     ).sort_values("claim")
+    if table["claim"].tolist() != list(range(1, CLAIMS + 1)):
+        raise UserError(
+            f"{path} does not hold the claims 1 to {CLAIMS}, each once; delete it and run the pipeline again"
+        )
+    for verdict in table["verdict"]:
+        if verdict not in VERDICTS:
+            raise UserError(f"{path} has the unknown verdict {verdict!r}; delete it and run the pipeline again")
     return tuple(
         Claim(
             claim=int(row["claim"]),

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from attnscale import published
 from attnscale.analysis.theory import consequences
 from attnscale.attention.positions import make_positions
-from attnscale.report.answer import answer, groups_of_seeds, seeds_notes, tests_note
+from attnscale.report.answer import answer, groups_of_seeds, pairing_note, seeds_notes, tests_note
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
 from attnscale.report.data import Claim, RunData
 from attnscale.report.figures import COLOURS, Drawing
@@ -30,7 +30,7 @@ from attnscale.report.grids import (
     random_keys_grid,
 )
 from attnscale.report.spread import spread_lengths
-from attnscale.report.words import count, joined, share, signed, unsigned
+from attnscale.report.words import count, joined, share, signed, tokens, unsigned
 
 TEMPLATES = ("durations.html", "durations.md", "report.md", "index.html")
 
@@ -87,6 +87,7 @@ def _environment() -> jinja2.Environment:
         count=count,
         joined=joined,
         share=share,
+        tokens=tokens,
         measured=_measured,
         published=_published,
         mark=lambda verdict: _MARKS.get(verdict, "?"),
@@ -113,10 +114,12 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "name": data.config.name,
         "data": data,
         "config": data.config,
-        "seeds": len(data.config.seeds),
+        "several_seeds": data.several_seeds(),
+        "growth_seeds": data.several_seeds(data.config.evaluation.snapshot_arms),
         "answer": answer(data),
         "notes": seeds_notes(data),
         "tests_note": tests_note(data),
+        "pairing_note": pairing_note(data),
         "seed_groups": groups_of_seeds(data),
         "main_arms": [arm for arm in data.arms if arm in main_arms(data.config)],
         "grids": grids,

@@ -43,6 +43,20 @@ def joined(names: Sequence[object]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def tokens(number: int) -> str:
+    """`1 token`, `2048 tokens`."""
+    return f"{number} token{'' if number == 1 else 's'}"
+
+
+def span(lengths: Sequence[int]) -> str:
+    """Rising lengths in words: `at 64 tokens`, `from 64 to 2048 tokens`."""
+    if lengths[0] == lengths[-1]:
+        return f"at {tokens(lengths[0])}"
+    return f"from {lengths[0]} to {tokens(lengths[-1])}"
+
+
 def share(fraction: float) -> str:
-    """`75 %`, `33.3 %`."""
-    return f"{100 * fraction:.3g} %"
+    """`75 %`, `33.3 %`; `99.99 %` where three digits would make a whole of less."""
+    percent = 100 * fraction
+    texts = (f"{percent:.{digits}g}" for digits in range(3, 18))
+    return next((text for text in texts if (float(text) == 100) == (fraction == 1)), f"{percent!r}") + " %"

@@ -23,7 +23,7 @@ from attnscale.report.figures.parts import (
 )
 from attnscale.report.figures.style import LABEL_POINTS, MUTED, PAPER, PUBLISHED_DASHES
 from attnscale.report.tables import Row, accuracy_row, difference_row, published_difference
-from attnscale.report.words import joined, share, signed
+from attnscale.report.words import joined, share, signed, span, tokens
 
 
 def draw(data: RunData) -> Drawing:
@@ -140,10 +140,7 @@ def _caption(data: RunData, rows: dict[str, Row], gaps: dict[str, Row], publishe
 def _alt(data: RunData, rows: dict[str, Row], gaps: dict[str, Row]) -> str:
     longest = data.lengths[-1]
     values = ", ".join(f"{arm} {row.cells[longest].mean:.1f} %" for arm, row in rows.items())
-    alt = (
-        f"Line chart of accuracy against context length from {data.lengths[0]} to {longest} tokens. "
-        f"At {longest} tokens: {values}."
-    )
+    alt = f"Line chart of accuracy against context length {span(data.lengths)}. At {tokens(longest)}: {values}."
     beyond = lengths_beyond(data.config)
     if gaps and beyond:
         told = [

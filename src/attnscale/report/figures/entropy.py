@@ -21,7 +21,7 @@ from attnscale.report.figures.parts import (
     wrapped,
 )
 from attnscale.report.figures.style import MUTED
-from attnscale.report.words import joined
+from attnscale.report.words import joined, span, tokens
 
 
 def draw(data: RunData) -> Drawing:
@@ -52,20 +52,20 @@ def _draw(data: RunData, name: str, arms: Sequence[str], *, columns: int, inches
         axis.yaxis.set_major_locator(few_ticks(4))
         length_axis(axis, lengths, every=2 if columns > 1 and len(lengths) > 4 else 1)
         axis.set_ylim(0, 1.03 * math.log(max(lengths[-1], 2)))
-        told.append(f"{arm} {mean[lengths[0]]:.2f} to {mean[lengths[-1]]:.2f}")
+        ends = dict.fromkeys((lengths[0], lengths[-1]))
+        told.append(f"{arm} {' to '.join(f'{mean[n]:.2f}' for n in ends)}")
     figure.supxlabel("context length (tokens, log scale)", fontsize=9, y=0.01)
-    first = data.config.seeds_of(arms[0])[0]
+    several = data.several_seeds(arms)
+    firsts = {data.config.seeds_of(arm)[0] for arm in arms}
+    which = f"the first seed ({min(firsts)})" if len(firsts) == 1 else "its arm's first seed"
     caption = (
         "Mean entropy of the attention weights in nats. A faint line is one head"
-        + (f", of the first seed ({first})" if len(data.config.seeds) > 1 else "")
+        + (f", of {which}" if several else "")
         + ", the strong line the mean over all heads"
-        + (" and seeds" if len(data.config.seeds) > 1 else "")
+        + (" and seeds" if several else "")
         + f". Dashed: log n, which equal weights have. {_blocks(data)}"
     )
-    alt = (
-        f"Line charts of entropy against context length. Mean in nats from {lengths[0]} to {lengths[-1]} tokens: "
-        f"{joined(told)}."
-    )
+    alt = f"Line charts of entropy against context length. Mean in nats {span(lengths)}: {joined(told)}."
     return finish(figure, name, caption, alt)
 
 
@@ -81,4 +81,4 @@ def _panel(axis: Axes, rows: pd.DataFrame, look: Look) -> dict[int, float]:
 def _blocks(data: RunData) -> str:
     blocks = min(data.config.attention_statistics.blocks, data.evaluation.blocks)
     what = f"{blocks} evaluation block{'' if blocks == 1 else 's'}"
-    return f"Measured on {what} of {data.lengths[-1]} tokens."
+    return f"Measured on {what} of {tokens(data.lengths[-1])}."

@@ -10,7 +10,7 @@ from attnscale.report.data import RunData
 from attnscale.report.figures.drawing import Drawing, finish
 from attnscale.report.figures.parts import few_ticks, line, looks_of, small_multiples, zero_line
 from attnscale.report.figures.style import LABEL_POINTS
-from attnscale.report.words import joined, share, signed
+from attnscale.report.words import joined, share, signed, tokens
 
 
 def draw(data: RunData) -> Drawing:
@@ -27,7 +27,7 @@ def draw(data: RunData) -> Drawing:
                 thin = dict(zip(of_seed["share"], of_seed["points"], strict=True))
                 line(axis, thin, looks[arm], markers=False, linewidth=0.7, alpha=0.4)
             line(axis, _mean(rows), looks[arm])
-        axis.set_title(f"{length} tokens")
+        axis.set_title(tokens(length))
         axis.yaxis.set_major_locator(few_ticks(4))
         axis.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axis.xaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]))
@@ -45,7 +45,7 @@ def draw(data: RunData) -> Drawing:
     figure.supxlabel("part of the training that is done", fontsize=9, y=0.01)
     longest = data.lengths[-1]
     told = [
-        f"{arm} over {reference} at {longest} tokens "
+        f"{arm} over {reference} at {tokens(longest)} "
         + ", ".join(
             f"{signed(gap, 1)} after {share(part)}" for part, gap in _mean(table[table["length"] == longest]).items()
         )

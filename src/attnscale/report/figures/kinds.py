@@ -16,7 +16,7 @@ from attnscale.report.figures.parts import (
     zero_line,
 )
 from attnscale.report.tables import Row, difference_row
-from attnscale.report.words import joined, signed
+from attnscale.report.words import joined, signed, tokens
 
 
 def draw(data: RunData) -> Drawing:
@@ -48,7 +48,7 @@ def draw(data: RunData) -> Drawing:
             + joined([f"{arm} over {row.reference} {signed(row.cells[longest].mean, 1)}" for arm, row in rows.items()])
             for kind, rows in panels.items()
         ]
-        alt = f"Line charts of differences against context length. Points at {longest} tokens: {'; '.join(told)}."
+        alt = f"Line charts of differences against context length. Points at {tokens(longest)}: {'; '.join(told)}."
         return finish(figure, "differences_by_kind", caption, alt)
 
 

@@ -120,7 +120,7 @@ def _draw(
         axes[1].xaxis.set_major_formatter(EngFormatter(sep=" "))
         for axis, column in zip(axes, panels, strict=True):
             direct_labels(axis, {arm: (ends[arm]["tokens"], ends[arm][column]) for arm in arms}, labels, looks)
-        seeds = " and seed" if len(data.config.seeds) > 1 else ""
+        seeds = " and seed" if data.several_seeds(arms) else ""
         rest = f"; a point is the mean of {window} neighbouring rows" if window > 1 else ""
         caption = (
             f"{what}, one line per arm{seeds}. A row of history.csv is the mean over "
