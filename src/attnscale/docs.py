@@ -42,6 +42,9 @@ Some rules join several keys:
 - An arm with `weights_of` or `branch` has the seeds of the arm that it names, or some of them, and an attention that
   can take those weights.
 - `arms.NAME.training_lengths` divide `training.length`.
+- A branch keeps no snapshots, so it cannot stand in `evaluation.snapshot_arms`.
+- Parameters of an attention or of `positions` stand beside its `name`, as in `{{name: attention_e, base: 64}}` and
+  `{{name: clipped, width: 32}}`. `band` and `clipped` take a `width` in tokens, by default `training.length`.
 - An attention may refuse parameters or lengths that it cannot handle; `attnscale variants` shows all attentions.
 """
 
@@ -74,6 +77,30 @@ arms:
   attention_o_logn_at_test:
     weights_of: attention_o
     attention: {name: attention_e, base: training_length}
+""",
+    ),
+    (
+        "Arms of every kind",
+        "Without `weights_of` an arm trains: from the start, at mixed lengths, or the last quarter of a training.",
+        """\
+name: kinds
+seeds: [0, 1, 2]
+arms:
+  attention_o: {attention: attention_o}
+  # Finished weights: log n switched on, positions repaired, both.
+  o_log_n: {weights_of: attention_o, attention: {name: attention_e, base: training_length}}
+  o_clipped: {weights_of: attention_o, attention: attention_o, positions: clipped}
+  o_band_log_n:
+    weights_of: attention_o
+    attention: {name: attention_e, base: training_length}
+    positions: {name: band, width: 32}
+  attention_e: {attention: attention_e, seeds: [0, 1]}
+  # Trained with log n, which is taken away at test time.
+  e_frozen: {weights_of: attention_e, attention: attention_e, n_at_most: training_length}
+  mixed_e: {attention: attention_e, training_lengths: [16, 32, 64]}
+  late_ssmax: {attention: ssmax, branch: {of: attention_o, at: 0.75}}
+training: {snapshots: [0.5, 0.75]}
+evaluation: {snapshot_arms: [attention_o, o_log_n]}
 """,
     ),
     (

@@ -33,7 +33,7 @@ def finished_part(config: Config, run_dir: Path) -> Config:
         if seeds:
             arms[name] = arm.model_copy(update={"seeds": seeds})
     if not arms:
-        raise UserError(f"no training in {run_dir} is finished; run the pipeline first")
+        raise UserError(f"no training in {run_dir} is finished yet; run the pipeline, or wait for its first training")
     run_seeds = tuple(seed for seed in config.seeds if any(seed in (arm.seeds or ()) for arm in arms.values()))
     snapshot_arms = tuple(name for name in config.evaluation.snapshot_arms if name in arms)
     evaluation = config.evaluation.model_copy(update={"snapshot_arms": snapshot_arms})

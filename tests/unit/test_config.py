@@ -771,8 +771,8 @@ def examples() -> list[str]:
     return re.findall(r"```yaml\n(.*?)```", docs.configuration_page(), flags=re.DOTALL)
 
 
-def test_the_page_has_three_examples():
-    assert len(examples()) == 3
+def test_the_page_has_four_examples():
+    assert len(examples()) == 4
 
 
 @pytest.mark.parametrize("text", examples(), ids=[title for title, _, _ in docs.EXAMPLES])
@@ -783,9 +783,11 @@ def test_the_examples_of_the_page_load(text):
 
 
 def test_the_examples_show_what_they_promise():
-    own, seeds, faithful = (parse_config(yaml.safe_load(text), "example") for text in examples())
+    own, seeds, kinds, faithful = (parse_config(yaml.safe_load(text), "example") for text in examples())
     assert {source.kind for source in own.corpus.sources} == {"files"}
     assert len(seeds.seeds) >= 3
+    for key in ("weights_of", "positions", "n_at_most", "training_lengths", "branch", "seeds"):
+        assert any(getattr(arm, key) is not None for arm in kinds.arms.values()), key
     assert (faithful.model.width, faithful.model.recipe) == (384, "faithful")
 
 

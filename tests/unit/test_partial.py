@@ -75,7 +75,7 @@ def test_a_branch_whose_trunk_is_not_finished_is_left_out(tmp_path):
 @pytest.mark.parametrize("finished", [[], ["late 1"], ["late 1", "late 2"]])
 def test_without_a_finished_training_there_is_one_sentence(tmp_path, finished):
     finish(tmp_path, *finished)
-    with pytest.raises(UserError, match=r"no training in .* is finished; run the pipeline first"):
+    with pytest.raises(UserError, match=r"no training in .* is finished yet; run the pipeline"):
         finished_part(whole(), tmp_path)
 
 
