@@ -22,6 +22,7 @@ from attnscale.analysis.verdicts import (
     any_of,
     listed,
     number,
+    number_of_points,
 )
 from attnscale.config import Config, parse_config
 from attnscale.errors import UserError
@@ -536,6 +537,7 @@ def test_numbers_have_a_true_minus_sign_and_no_negative_zero():
     assert number(Estimate(-0.001, -1.234, 2.0, 6)) == "0.00 [−1.23, +2.00]"
     assert number(Estimate(0.26, 0.2, 0.3, 6), signed=False) == "0.26 [0.20, 0.30]"
     assert number(Estimate(1.0, math.nan, math.nan, 1)) == "+1.00"
-    assert number(None) == "not measured"
+    assert number(None) == number_of_points(None) == "not measured"
+    assert number_of_points(Estimate(0.26, 0.2, 0.3, 6)) == "+0.26 [+0.20, +0.30] points"
     assert listed([1]) == "1"
     assert listed(["a", "b", "c"]) == "a, b and c"

@@ -44,7 +44,7 @@ from attnscale.report.figures.training import smoothed
 from attnscale.report.grids import accuracy_grid, difference_grid, main_grid, needs_grid
 from attnscale.report.page import _duration, _markdown_cell, _moment, render
 from attnscale.report.spread import needs_of_heads, spread_lengths
-from attnscale.report.tables import difference_row
+from attnscale.report.tables import Cell, difference_row
 from attnscale.report.words import interval, p_value, points, share, signed, span
 from tests.unit.synthetic_run import ARMS, TARGETS, correct, reported, write_json, write_run
 
@@ -400,6 +400,21 @@ def test_the_smallest_possible_p_is_printed(one_seed: Path, three_seeds: Path) -
         load_run(three_seeds)
     )
     assert "which one seed cannot give" in words_of.tests_note(load_run(one_seed))
+
+
+def test_a_difference_that_rounds_to_nothing_is_called_equal() -> None:
+    told = words_of._versus(Cell(-0.04, -0.5, 0.4, 6), "attention_o")
+    assert told == "is as accurate as attention_o, to a tenth of a point ([−0.5, +0.4], 6 seeds)"
+    assert words_of._versus(Cell(-0.06, -0.5, 0.4, 6), "attention_o").startswith("is 0.1 points below attention_o")
+
+
+def test_without_a_comparison_named_in_advance_the_answer_says_that_its_differences_were_picked(
+    one_seed: Path, tmp_path: Path
+) -> None:
+    unnamed = {"primary_arm": "another", "resamples": 200}
+    run = write_run(tmp_path / "run", evaluation={"lengths": [64, 128]}, statistics=unnamed)
+    assert words_of.answer(load_run(run))[0].startswith("No comparison was named before this run")
+    assert not any("picked afterwards" in sentence for sentence in words_of.answer(load_run(one_seed)))
 
 
 def test_the_answer_begins_with_the_comparison_named_in_advance(three_seeds: Path) -> None:

@@ -26,6 +26,7 @@ from attnscale.analysis.verdicts import (
     in_points,
     listed,
     number,
+    number_of_points,
 )
 from attnscale.config import ClaimsConfig, Config
 from attnscale.files import write_text
@@ -149,7 +150,7 @@ def _gap_peaks(evidence: Evidence) -> Finding:
     }
     states = {n: evidence.sign(estimate) for n, estimate in larger.items()}
     where = all_of([evidence.sign(gap), *states.values()])
-    blamed = [f"{n} tokens ({number(larger[n])} points)" for n in by_state(states, where)]
+    blamed = [f"{n} tokens ({number_of_points(larger[n])})" for n in by_state(states, where)]
     subject = f"the gap of {article} over {baseline} at {peak} tokens"
     words = {
         "shown": f"{subject} is larger than at {listed(blamed)}",
@@ -172,7 +173,7 @@ def _baseline_falls(evidence: Evidence) -> Finding:
     changes = {n: evidence.points([(baseline, n)], [(baseline, before)]) for before, n in itertools.pairwise(lengths)}
     states = {n: evidence.state(change, lambda e: e.high < 0, lambda e: e.low > 0) for n, change in changes.items()}
     falls = all_of(list(states.values()))
-    steps = listed([f"{n} tokens ({number(changes[n])} points)" for n in by_state(states, falls)])
+    steps = listed([f"{n} tokens ({number_of_points(changes[n])})" for n in by_state(states, falls)])
     words = {"shown": "loses accuracy up to", "refuted": "gains accuracy up to", "open": "does not clearly lose up to"}
     kept = evidence.evaluations.ratio((baseline, lengths[-1]), (baseline, lengths[0]), evidence.config.statistics)
     low, high = criteria.remaining - criteria.remaining_within, criteria.remaining + criteria.remaining_within

@@ -101,6 +101,11 @@ def number(estimate: Estimate | None, *, signed: bool = True) -> str:
     return mean if math.isnan(estimate.low) else f"{mean} [{low}, {high}]"
 
 
+def number_of_points(estimate: Estimate | None) -> str:
+    """`+1.20 [+0.80, +1.60] points`."""
+    return number(estimate) if estimate is None else f"{number(estimate)} points"
+
+
 def _rounded(value: float, *, signed: bool) -> str:
     text = f"{value:+.2f}" if signed else f"{value:.2f}"
     return "0.00" if text in ("+0.00", "-0.00") else text.replace("-", "−")

@@ -12,10 +12,13 @@ from attnscale.report.words import count, interval, joined, p_value, points, sha
 
 def answer(data: RunData) -> list[str]:
     """Sentences for the top of the report, the main one first."""
-    sentences = [*_primary(data), *_compared_with_references(data)]
-    if not sentences:
-        sentences = [_accuracies(data)]
-    return [*sentences, *_verdicts(data)]
+    primary, others = _primary(data), _compared_with_references(data)
+    if others and not primary:
+        # Else the largest of many differences would stand at the top as if it had been looked for.
+        primary = [
+            "No comparison was named before this run that it could answer; the following were picked afterwards."
+        ]
+    return [*(primary + others or [_accuracies(data)]), *_verdicts(data)]
 
 
 def _primary(data: RunData) -> list[str]:
@@ -91,9 +94,10 @@ def _at_peak(data: RunData, row: Row, peak: int, beyond: tuple[int, ...]) -> str
 
 
 def _versus(cell: Cell, reference: str | None, *more: str) -> str:
-    side = "above" if cell.mean > 0 else "below"
     size = signed(abs(cell.mean), 1).lstrip("+")
-    return f"is {size} points {side} {reference} {_told_interval(cell, *more)}"
+    if float(size) == 0:
+        return f"is as accurate as {reference}, to a tenth of a point {_told_interval(cell, *more)}"
+    return f"is {size} points {'above' if cell.mean > 0 else 'below'} {reference} {_told_interval(cell, *more)}"
 
 
 def _told_interval(cell: Cell, *more: str) -> str:
