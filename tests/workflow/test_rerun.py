@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,39 +36,68 @@ def test_moving_the_whole_project_makes_nothing_due(copied, tmp_path):
     assert moved.due() == {}
 
 
-@pytest.mark.parametrize(
-    ("file", "due"),
-    [
-        ("src/attnscale/report/tables.py", REPORTING),
-        ("src/attnscale/report/templates/report.md", REPORTING),
-        ("src/attnscale/manifest.py", {"manifest": 1}),
-        ("src/attnscale/accuracy.py", {"accuracy": 1, **REPORTING}),
-        ("src/attnscale/analysis/differences.py", {"differences": 1, "claims": 1, **REPORTING}),
-        ("src/attnscale/analysis/claims.py", {"claims": 1, **REPORTING}),
-        ("src/attnscale/analysis/theory.py", {"theory": 1, **REPORTING}),
-        (
-            "src/attnscale/analysis/attention_statistics.py",
-            {"attention_statistics": 4, "entropy": 1, "claims": 1, **REPORTING},
-        ),
-        ("src/attnscale/evaluate.py", evaluated(4)),
-        ("src/attnscale/train.py", {"train": 3, **evaluated(4)}),
-        ("src/attnscale/attention/acl2022.py", {"train": 1, "theory": 1, **evaluated(1)}),
-        # Trained by one arm, switched on at test time by another, whose weights stay.
-        ("src/attnscale/attention/attention_e.py", {"train": 1, "theory": 1, **evaluated(2)}),
-        ("src/attnscale/attention/base.py", {"train": 3, "theory": 1, **evaluated(4)}),
-        ("src/attnscale/tokens/evaluation_set.py", {"evaluation_set": 1, **evaluated(4)}),
-        (
-            "src/attnscale/tokens/tokenizer.py",
-            {"tokens": 1, "evaluation_set": 1, "train": 3, **evaluated(4)},
-        ),
-        ("src/attnscale/cli.py", {}),
-    ],
-)
-def test_editing_a_package_file_makes_the_jobs_due_that_use_it(copied, file, due):
-    path = copied.root / file
-    comment = "# edited\n" if path.suffix == ".py" else "\nedited\n"
-    path.write_text(path.read_text(encoding="utf-8") + comment, encoding="utf-8")
-    assert copied.due() == due
+EDITED = {
+    "src/attnscale/report/tables.py": REPORTING,
+    "src/attnscale/report/templates/report.md": REPORTING,
+    "src/attnscale/manifest.py": {"manifest": 1},
+    "src/attnscale/accuracy.py": {"accuracy": 1, **REPORTING},
+    "src/attnscale/analysis/differences.py": {"differences": 1, "claims": 1, **REPORTING},
+    "src/attnscale/analysis/claims.py": {"claims": 1, **REPORTING},
+    "src/attnscale/analysis/theory.py": {"theory": 1, **REPORTING},
+    "src/attnscale/analysis/attention_statistics.py": {
+        "attention_statistics": 4, "entropy": 1, "claims": 1, **REPORTING,
+    },
+    "src/attnscale/evaluate.py": evaluated(4),
+    "src/attnscale/train.py": {"train": 3, **evaluated(4)},
+    "src/attnscale/attention/acl2022.py": {"train": 1, "theory": 1, **evaluated(1)},
+    # Trained by one arm, switched on at test time by another, whose weights stay.
+    "src/attnscale/attention/attention_e.py": {"train": 1, "theory": 1, **evaluated(2)},
+    "src/attnscale/attention/base.py": {"train": 3, "theory": 1, **evaluated(4)},
+    "src/attnscale/tokens/evaluation_set.py": {"evaluation_set": 1, **evaluated(4)},
+    "src/attnscale/tokens/tokenizer.py": {"tokens": 1, "evaluation_set": 1, "train": 3, **evaluated(4)},
+    "src/attnscale/cli.py": {},
+}  # fmt: skip
+DELETED = {
+    "accuracy.csv": {"accuracy": 1, **REPORTING},
+    "differences.csv": {"differences": 1, **REPORTING},
+    "entropy.csv": {"entropy": 1, "claims": 1, **REPORTING},
+    "theory.csv": {"theory": 1, **REPORTING},
+    "runs/acl2022/seed0/model.safetensors": {"train": 1, **evaluated(1)},
+    "runs/acl2022/seed0/run.json": {"train": 1, **evaluated(1)},
+    "report/figures/learning_curves.svg": REPORTING,
+    "manifest.sha256": {"manifest": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def due_after(finished, tmp_path_factory):
+    """Jobs due after each of the edits and deletions: a dry run waits and reads most of its time, so two at a time."""
+
+    def edited(file):
+        project = type(finished)(tmp_path_factory.mktemp("edited") / "copy")
+        shutil.copytree(finished.root, project.root, symlinks=True)
+        if file in DELETED:
+            (project.results / file).unlink()
+        else:
+            path = project.root / file
+            comment = "# edited\n" if path.suffix == ".py" else "\nedited\n"
+            path.write_text(path.read_text(encoding="utf-8") + comment, encoding="utf-8")
+        due = project.due()
+        shutil.rmtree(project.root)
+        return due
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip([*EDITED, *DELETED], pool.map(edited, [*EDITED, *DELETED]), strict=True))
+
+
+@pytest.mark.parametrize("file", EDITED)
+def test_editing_a_package_file_makes_the_jobs_due_that_use_it(due_after, file):
+    assert due_after[file] == EDITED[file]
+
+
+@pytest.mark.parametrize("file", DELETED)
+def test_a_deleted_file_is_made_again(due_after, file):
+    assert due_after[file] == DELETED[file]
 
 
 def test_swapping_two_hyperparameters_retrains(copied):
@@ -83,7 +113,8 @@ def test_adding_a_seed_trains_only_that_seed(copied):
     due = copied.due()
     assert due.pop("config") == 1
     assert due == {"train": 3, **evaluated(4)}
-    listing = copied.snakemake("-n").stdout + copied.snakemake("-n").stderr
+    done = copied.snakemake("-n")
+    listing = done.stdout + done.stderr
     assert "runs/attention_o/seed7/model.safetensors" in listing
     assert "output: results/smoke/runs/attention_o/seed0" not in listing
 
@@ -135,24 +166,6 @@ def test_the_report_of_a_finished_run_is_made_again_without_training(copied):
     assert "index.html" in done.stdout
     assert page.exists()
     assert copied.manifest() == before
-
-
-@pytest.mark.parametrize(
-    ("file", "due"),
-    [
-        ("accuracy.csv", {"accuracy": 1, **REPORTING}),
-        ("differences.csv", {"differences": 1, **REPORTING}),
-        ("entropy.csv", {"entropy": 1, "claims": 1, **REPORTING}),
-        ("theory.csv", {"theory": 1, **REPORTING}),
-        ("runs/acl2022/seed0/model.safetensors", {"train": 1, **evaluated(1)}),
-        ("runs/acl2022/seed0/run.json", {"train": 1, **evaluated(1)}),
-        ("report/figures/learning_curves.svg", REPORTING),
-        ("manifest.sha256", {"manifest": 1}),
-    ],
-)
-def test_a_deleted_file_is_made_again(copied, file, due):
-    (copied.results / file).unlink()
-    assert copied.due() == due
 
 
 def test_braces_in_the_configuration_are_no_wildcards(copied):
