@@ -41,6 +41,9 @@ Settings = Annotated[
 ]
 TokensDir = Annotated[Path, typer.Option("--tokens", help="Folder of the tokens and evaluation set.")]
 Environment = Annotated[Path, typer.Option(help="environment.json of the run.")]
+Weights = Annotated[Path, typer.Option(help="model.safetensors of the trained arm.")]
+Evaluations = Annotated[list[Path], typer.Argument(help="CSV files of the evaluate stage.")]
+CsvFile = Annotated[Path, typer.Option(help="CSV file to write.")]
 Configfile = Annotated[Path, typer.Option(help="A configuration file.")]
 
 _S = TypeVar("_S", bound=Section)
@@ -122,9 +125,9 @@ def train(
 def evaluate(
     settings: Settings,
     tokens: TokensDir,
-    weights: Annotated[Path, typer.Option(help="model.safetensors of the trained arm.")],
+    weights: Weights,
     environment: Environment,
-    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+    output: CsvFile,
 ) -> None:
     """Count right predictions of one arm and seed at every length."""
     from attnscale.evaluate import evaluate as run
@@ -134,7 +137,7 @@ def evaluate(
 
 @app.command()
 def accuracy(
-    evaluations: Annotated[list[Path], typer.Argument(help="CSV files of the evaluate stage.")],
+    evaluations: Evaluations,
     output: Annotated[Path, typer.Option(help="accuracy.csv to write.")],
     by_step: Annotated[bool, typer.Option("--by-step", help="Keep the step of the training apart.")] = False,
 ) -> None:
@@ -148,9 +151,9 @@ def accuracy(
 def attention_statistics(
     settings: Settings,
     tokens: TokensDir,
-    weights: Annotated[Path, typer.Option(help="model.safetensors of the trained arm.")],
+    weights: Weights,
     environment: Environment,
-    output: Annotated[Path, typer.Option(help="CSV file to write.")],
+    output: CsvFile,
 ) -> None:
     """Measure the attention weights of one arm and seed at every length: entropy, spread of the logits and more."""
     from attnscale.analysis.attention_statistics import attention_statistics as run
@@ -172,7 +175,7 @@ def entropy(
 @app.command()
 def differences(
     settings: Settings,
-    evaluations: Annotated[list[Path], typer.Argument(help="CSV files of the evaluate stage.")],
+    evaluations: Evaluations,
     output: Annotated[Path, typer.Option(help="differences.csv to write.")],
 ) -> None:
     """Estimate and test the differences between arms."""

@@ -4,15 +4,13 @@ import math
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
 
 from attnscale.report.arms import main_arms
 from attnscale.report.data import RunData
 from attnscale.report.figures.drawing import Drawing, finish
-from attnscale.report.figures.parts import looks_of, wrapped
-from attnscale.report.figures.style import COLOURS, INK, LABEL_POINTS, MUTED, WIDTH
+from attnscale.report.figures.parts import figure_of_rows, looks_of, wrapped
+from attnscale.report.figures.style import COLOURS, INK, LABEL_POINTS, MUTED
 from attnscale.report.spread import Needs, needs_of_heads, spread_lengths
 from attnscale.report.words import joined
 
@@ -26,18 +24,9 @@ def draw(data: RunData) -> Drawing:
     strips = [arm for arm in data.arms if arm in needs and arm in main_arms(data.config)]
     panel, strip = 1.7, 0.22 * len(strips) + 0.1 if strips else 0.0
     heights = [panel] * len(lengths) + ([strip] if strips else [])
-    top, gap, bottom, left, right = 0.3, 0.42, 0.5, 0.62 + 0.7 * bool(strips), 0.95
-    height = sum(heights) + gap * (len(heights) - 1) + top + bottom
-    figure = Figure(figsize=(WIDTH, height))
-    FigureCanvasAgg(figure)
+    left = 0.62 + 0.7 * bool(strips)
+    figure = figure_of_rows(heights, left=left, right=0.95, top=0.3, bottom=0.5, gap=0.42)
     axes = figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-    figure.subplots_adjust(
-        left=left / WIDTH,
-        right=1 - right / WIDTH,
-        top=1 - top / height,
-        bottom=bottom / height,
-        hspace=gap * len(heights) / sum(heights),
-    )
     for axis, length in zip(axes, lengths, strict=False):
         _curve(axis, data.theory, length)
         axis.set_title(f"multiplier at {length} tokens")

@@ -138,19 +138,26 @@ def label_inches(labels: Collection[str]) -> float:
 @contextmanager
 def labelled_figure(row_inches: Sequence[float], labels: Collection[str], top: float) -> Iterator[Figure]:
     """A figure of rows with room on the right for labels; its canvas is Agg, whatever the user has set."""
-    height = sum(row_inches) + GAP * (len(row_inches) - 1) + top + BOTTOM
     longest = max(len(part) for label in labels for part in label.split("\n"))
     right = 0.35 + 0.6 * longest * LABEL_POINTS / 72
+    yield figure_of_rows(row_inches, left=LEFT, right=right, top=top, bottom=BOTTOM, gap=GAP)
+
+
+def figure_of_rows(
+    row_inches: Sequence[float], *, left: float, right: float, top: float, bottom: float, gap: float
+) -> Figure:
+    """An empty figure with room for rows of these heights and margins, in inches; its canvas is Agg."""
+    height = sum(row_inches) + gap * (len(row_inches) - 1) + top + bottom
     figure = Figure(figsize=(WIDTH, height))
     FigureCanvasAgg(figure)
     figure.subplots_adjust(
-        left=LEFT / WIDTH,
+        left=left / WIDTH,
         right=1 - right / WIDTH,
         top=1 - top / height,
-        bottom=BOTTOM / height,
-        hspace=GAP * len(row_inches) / sum(row_inches),
+        bottom=bottom / height,
+        hspace=gap * len(row_inches) / sum(row_inches),
     )
-    yield figure
+    return figure
 
 
 def small_multiples(count: int, columns: int, inches: float, *, left: float = 0.5) -> tuple[Figure, list[Axes]]:
