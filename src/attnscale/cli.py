@@ -21,6 +21,7 @@ from attnscale.config import (
     TheorySettings,
     TokensSettings,
     TrainSettings,
+    differing_sections,
     load_config,
 )
 from attnscale.errors import UserError, sentence_for_os_error
@@ -224,9 +225,15 @@ def report(
     from attnscale.manifest import refresh_manifest
     from attnscale.report.build import build_report
 
+    asked = None if run else load_config(configfile)
     run = run or Path("results") / load_config(configfile).name
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no finished run, it has no config.yaml; run the pipeline first or check the path")
+    if asked is not None and (others := differing_sections(asked, load_config(run / "config.yaml"))):
+        named = ", ".join(others)
+        print(
+            f"note: {configfile} has changed since that run ({named}); the report is of what was run", file=sys.stderr
+        )
     build_report(run, output or run / "report")
     if output is None:
         refresh_manifest(run, "report")

@@ -838,3 +838,8 @@ def parse_config(data: Any, origin: str) -> Config:
 def load_config(path: Path) -> Config:
     """Read and check a configuration file (see `read_yaml` and `parse_config` for the errors)."""
     return parse_config(read_yaml(path), str(path))
+
+
+def differing_sections(one: Config, other: Config) -> list[str]:
+    """Names of the top-level keys in which two configurations differ; the order of arms is no matter."""
+    return [name for name in Config.model_fields if getattr(one, name) != getattr(other, name)]

@@ -349,8 +349,12 @@ def test_with_too_few_seeds_nothing_is_decided_but_everything_is_shown():
         ("entropy", [1, 2, 3, 6, 9], "The run has no arm trained with attention_e and base 512."),
         ("acl", [5, 6], "The run has no arm trained with acl2022."),
         ("on", [6, 7, 8, 9], "The run has no arm with the weights of attention_o and, at test time, attention_e"),
-        ("clipped_on", [6, 8], "The run has no two arms with the weights of attention_o and positions clipped"),
-        ("clipped", [6, 8], "The run has no two arms with the weights of attention_o and positions clipped"),
+        (
+            "clipped_on",
+            [6, 8],
+            "The run has no two arms with the weights of attention_o and the same positions clipped",
+        ),
+        ("clipped", [6, 8], "The run has no two arms with the weights of attention_o and the same positions clipped"),
     ],
 )
 def test_a_missing_arm_leaves_only_its_own_claims_undecided(arm, undecided, words):

@@ -227,4 +227,8 @@ def test_the_configurations_of_the_worked_example_are_valid(variant_file):
 def test_no_stage_depends_on_the_file_of_a_variant_it_does_not_use():
     stages = module_files("attnscale.train", "attnscale.evaluate", "attnscale.report.build", "attnscale.tokens.build")
     assert len(stages) > 20
-    assert [name for name in attention.registered() if attention.source_file(name) in stages] == []
+    # Tests of users' own attentions register theirs in this process too.
+    own = [path.stem for path in (ROOT / "src" / "attnscale" / "attention").glob("*.py")]
+    names = [name for name in attention.registered() if name in own]
+    assert len(names) > 5
+    assert [name for name in names if attention.source_file(name) in stages] == []

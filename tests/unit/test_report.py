@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from attnscale import cli
 from attnscale.cli import resolved_yaml
 from attnscale.config import load_config, parse_config
 from attnscale.errors import UserError
@@ -30,13 +32,14 @@ from attnscale.report.arms import (
     figure_names,
     growth_pairs,
     kind_of,
+    kinds_to_draw,
     main_arms,
     reference_of,
     role_arms,
 )
 from attnscale.report.build import build_report
 from attnscale.report.data import RunData, load_run
-from attnscale.report.figures import draw_all
+from attnscale.report.figures import accuracy, draw_all
 from attnscale.report.figures.drawing import Drawing
 from attnscale.report.figures.parts import looks_of, spread, wrapped
 from attnscale.report.figures.style import COLOURS, DASHES, MARKERS
@@ -402,6 +405,68 @@ def test_the_smallest_possible_p_is_printed(one_seed: Path, three_seeds: Path) -
     assert "which one seed cannot give" in words_of.tests_note(load_run(one_seed))
 
 
+def test_arms_of_one_figure_never_look_alike() -> None:
+    arms = {
+        **ARMS,
+        "mixed": {"attention": "attention_e", "training_lengths": [16, 64]},
+        "late": {"attention": "ssmax", "branch": {"of": "attention_o", "at": 0.5}},
+        "late_too": {"attention": "attention_e", "branch": {"of": "attention_o", "at": 0.5}},
+    }
+    few = parse_config({"name": "x", "arms": arms, "training": {"snapshots": [0.5]}}, "here")
+    for config in (few, REFERENCE):
+        looks = looks_of(config, config.arms)
+        for together in (main_arms(config), *kinds_to_draw(config).values()):
+            assert len({looks[arm] for arm in together}) == len(together)
+
+
+def test_the_question_does_not_say_that_mixed_lengths_are_one(one_seed: Path, three_seeds: Path) -> None:
+    for name in ("index.html", "report.md"):
+        assert "on windows of 64 tokens only." in (one_seed / "report" / name).read_text(encoding="utf-8")
+        assert "on windows of at most 64 tokens." in (three_seeds / "report" / name).read_text(encoding="utf-8")
+
+
+def test_the_articles_lines_are_left_out_where_they_would_press_the_others_flat(one_seed: Path) -> None:
+    data = load_run(one_seed)
+    assert "Dotted, the article's numbers" in accuracy.draw(data).caption
+    low = dataclasses.replace(data, accuracy=data.accuracy.assign(percent=data.accuracy["percent"] / 4))
+    caption = accuracy.draw(low).caption
+    assert "Dotted" not in caption
+    assert "The article's lines are left out, as they lie more than twice as high." in caption
+
+
+def test_tables_have_the_columns_of_the_run_and_no_others(tmp_path: Path) -> None:
+    data = load_run(write_run(tmp_path / "run", evaluation={"lengths": [64, 128, 4096]}))
+    for grid in (main_grid(data), accuracy_grid(data), difference_grid(data)):
+        assert grid.head[1:] == ("64", "128", "4096", "seeds")
+        assert all(len(line.fields) == 4 for block in grid.blocks for line in block.lines)
+    assert "Attention-O (published)" in [line.label for line in main_grid(data).blocks[0].lines]
+    far = load_run(write_run(tmp_path / "far", evaluation={"lengths": [32, 2048]}))
+    assert not any(line.published for block in main_grid(far).blocks for line in block.lines)
+
+
+def test_a_report_of_other_settings_than_those_of_the_file_says_so(
+    one_seed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(one_seed.parents[1])
+    settings = yaml.safe_load((one_seed / "config.yaml").read_text(encoding="utf-8"))
+    for seeds, note in (([0], ""), ([0, 1], "note: mine.yaml has changed since that run (seeds); the report is of")):
+        (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**settings, "seeds": seeds}), encoding="utf-8")
+        monkeypatch.setattr(
+            sys, "argv", ["attnscale", "report", "--configfile", str(tmp_path / "mine.yaml"), "--output", str(tmp_path)]
+        )
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        assert not end.value.code
+        said = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+        assert said.startswith(note) if note else said == ""
+        assert (tmp_path / "index.html").is_file()
+
+
+def test_markdown_has_no_runs_of_blank_lines(three_seeds: Path) -> None:
+    for name in ("report.md", "durations.md"):
+        assert "\n\n\n" not in (three_seeds / "report" / name).read_text(encoding="utf-8")
+
+
 def test_a_difference_that_rounds_to_nothing_is_called_equal() -> None:
     told = words_of._versus(Cell(-0.04, -0.5, 0.4, 6), "attention_o")
     assert told == "is as accurate as attention_o, to a tenth of a point ([−0.5, +0.4], 6 seeds)"
@@ -590,7 +655,7 @@ def test_lengths_are_told_in_words() -> None:
 def test_the_file_named_for_a_rerun_is_there_and_works_as_a_configuration(one_seed: Path) -> None:
     for name in ("index.html", "report.md"):
         text = (one_seed / "report" / name).read_text(encoding="utf-8")
-        (named,) = set(re.findall(r"--configfile (\S+)", text))
+        (named,) = set(re.findall(r"make CONFIG=(\S+)", text))
         assert named == "results/synthetic/config.yaml"
         assert "config/synthetic.yaml" not in text.replace(named, "")
         config = load_config(one_seed.parents[1] / named)

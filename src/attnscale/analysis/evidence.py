@@ -66,7 +66,7 @@ class Evidence:
     def repaired(self) -> tuple[str, str]:
         """Two arms with the baseline's weights and the repaired positions: log n off and on."""
         repair = self.config.claims.repair
-        words = f"two arms with the weights of attention_o and positions {repair}, log n off and on"
+        words = f"two arms with the weights of attention_o and the same positions {repair}, log n off and on"
         off, on = comparisons.repaired_arms(self.config, repair) or (None, None)
         return self.need(off, words), self.need(on, words)
 

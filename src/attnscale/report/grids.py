@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
@@ -17,7 +17,6 @@ from attnscale.report.tables import (
     accuracy_rows,
     difference_row,
     difference_rows,
-    lengths_of,
     published_difference,
     published_row,
 )
@@ -82,18 +81,18 @@ def main_grid(data: RunData) -> Grid:
         if row is not None and differences:
             place = [n for n, mine in enumerate(differences) if _is(data, mine.label, published.label)]
             differences.insert(place[0] + 1 if place else len(differences), row)
-    lengths = lengths_of([*rows, *differences])
-    blocks = [Block("accuracy, %", tuple(_accuracy_line(data, row, lengths, digits=1) for row in rows))]
+    # The article's numbers at lengths that this run has not would stand alone in their columns.
+    lines = tuple(_accuracy_line(data, row, digits=1) for row in rows if _common(data, row))
+    blocks = [Block("accuracy, %", lines)]
     if differences:
-        lines = tuple(_difference_line(data, row, lengths, digits=1) for row in differences)
+        lines = tuple(_difference_line(data, row, digits=1) for row in differences if _common(data, row))
         blocks.append(Block(f"difference, points, with {_confidence(data)} interval", lines))
-    return Grid(("", *map(str, lengths), "seeds"), tuple(blocks))
+    return Grid(("", *map(str, data.lengths), "seeds"), tuple(blocks))
 
 
 def accuracy_grid(data: RunData) -> Grid:
     """Accuracy of all arms, by kind."""
-    rows = accuracy_rows(data)
-    lengths = lengths_of(rows)
+    rows = [row for row in accuracy_rows(data) if _common(data, row)]
     blocks = []
     for kind, title in KINDS.items():
         lines, own = [], False
@@ -102,22 +101,21 @@ def accuracy_grid(data: RunData) -> Grid:
             # The article's rows that belong to no arm stand at the end of the list: with the trained arms.
             belongs = any(_is(data, arm, row.label) for arm in data.arms) if row.published else True
             if own if belongs else kind == "trained":
-                lines.append(_accuracy_line(data, row, lengths))
+                lines.append(_accuracy_line(data, row))
         if any(not line.published for line in lines):
             blocks.append(Block(title, tuple(lines)))
-    return Grid(("arm", *map(str, lengths), "seeds"), tuple(blocks))
+    return Grid(("arm", *map(str, data.lengths), "seeds"), tuple(blocks))
 
 
 def difference_grid(data: RunData) -> Grid:
     """All differences with interval and tests, by kind."""
     rows = difference_rows(data)
-    lengths = lengths_of(rows)
     blocks = []
     for kind, title in KINDS.items():
         mine = [row for row in rows if kind_of(data.config, row.label) == kind]
         if mine:
-            blocks.append(Block(title, tuple(_difference_line(data, row, lengths, tests=True) for row in mine)))
-    return Grid(("arm", *map(str, lengths), "seeds"), tuple(blocks))
+            blocks.append(Block(title, tuple(_difference_line(data, row, tests=True) for row in mine)))
+    return Grid(("arm", *map(str, data.lengths), "seeds"), tuple(blocks))
 
 
 def growth_grid(data: RunData) -> Grid | None:
@@ -261,7 +259,12 @@ def origin(data: RunData, arm: str) -> str:
     return ", ".join(told)
 
 
-def _accuracy_line(data: RunData, row: Row, lengths: Sequence[int], *, digits: int = 2) -> Line:
+def _common(data: RunData, row: Row) -> bool:
+    """Whether a row has a number at any length of the run."""
+    return not row.cells.keys().isdisjoint(data.lengths)
+
+
+def _accuracy_line(data: RunData, row: Row, *, digits: int = 2) -> Line:
     """Digits are those of the smaller numbers."""
     fields = [
         Field(
@@ -270,7 +273,7 @@ def _accuracy_line(data: RunData, row: Row, lengths: Sequence[int], *, digits: i
         )
         if (cell := row.cells.get(n)) is not None
         else NOTHING
-        for n in lengths
+        for n in data.lengths
     ]
     if row.published:
         return Line(f"{row.label} (published)", "", (*fields, NOTHING), published=True)
@@ -278,9 +281,9 @@ def _accuracy_line(data: RunData, row: Row, lengths: Sequence[int], *, digits: i
     return Line(row.label, origin(data, row.label), (*fields, seeds))
 
 
-def _difference_line(data: RunData, row: Row, lengths: Sequence[int], *, digits: int = 2, tests: bool = False) -> Line:
+def _difference_line(data: RunData, row: Row, *, digits: int = 2, tests: bool = False) -> Line:
     fields = []
-    for n in lengths:
+    for n in data.lengths:
         cell = row.cells.get(n)
         if cell is None:
             fields.append(NOTHING)

@@ -67,7 +67,9 @@ def render(data: RunData, drawings: Mapping[str, Drawing]) -> dict[str, str]:
         By name of the template, the text of the file, with a line end at its end.
     """
     environment, context = _environment(), _context(data, drawings)
-    return {name: environment.get_template(name).render(context).strip() + "\n" for name in TEMPLATES}
+    pages = {name: environment.get_template(name).render(context).strip() + "\n" for name in TEMPLATES}
+    # What templates leave out leaves its blank lines behind.
+    return {name: re.sub(r"\n{3,}", "\n\n", text) for name, text in pages.items()}
 
 
 def _environment() -> jinja2.Environment:
@@ -115,6 +117,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "data": data,
         "config": data.config,
         "several_seeds": data.several_seeds(),
+        "mixed": any(kind_of(data.config, arm) == "mixed" for arm in data.arms),
         "growth_seeds": data.several_seeds(data.config.evaluation.snapshot_arms),
         "answer": answer(data),
         "notes": seeds_notes(data),

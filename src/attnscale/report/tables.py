@@ -110,11 +110,6 @@ def published_difference(row: Published) -> Row | None:
     return Row(row.label, _published(points), published=True, reference=BASELINE.label)
 
 
-def lengths_of(rows: Sequence[Row]) -> list[int]:
-    """All lengths that any of the rows has, rising."""
-    return sorted({n for row in rows for n in row.cells})
-
-
 def to_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Accuracies in long form for a CSV file: one line per row and length."""
     lines = [

@@ -4,7 +4,7 @@ import math
 
 from matplotlib.axes import Axes
 
-from attnscale.published import BASELINE, Published, published_for
+from attnscale.published import BASELINE, TRAINING_LENGTH, Published, published_for
 from attnscale.report.arms import lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
 from attnscale.report.figures.drawing import Drawing, finish
@@ -41,16 +41,15 @@ def draw(data: RunData) -> Drawing:
         for arm, row in rows.items():
             _accuracy(axes[0], row, looks[arm])
         for arm, found in published.items():
-            _article(axes[0], dict(found.percent), looks[arm])
+            _article(axes[0], {n: found.percent[n] for n in data.lengths if n in found.percent}, looks[arm])
         axes[0].set_title("accuracy (%)", pad=14)
         axes[0].set_ylim(bottom=0)
         ends = {arm: (data.lengths[-1], row.cells[data.lengths[-1]].mean) for arm, row in rows.items()}
         gap_ends = _gaps(axes[1], gaps, published, looks) if gaps else {}
-        lengths = sorted({*data.lengths, *(n for found in published.values() for n in found.percent)})
         for place, axis in enumerate(axes):
             axis.yaxis.set_major_locator(few_ticks())
             axis.tick_params(labelbottom=True)
-            length_axis(axis, lengths)
+            length_axis(axis, data.lengths)
             mark_training_length(axis, data.config.training.length, label=place == 0)
         axes[-1].set_xlabel("context length (tokens, log scale)")
         direct_labels(axes[0], ends, labels, looks)
@@ -76,9 +75,17 @@ def _gap(data: RunData, arm: str) -> Row | None:
 
 
 def _published(data: RunData, arms: list[str]) -> dict[str, Published]:
-    """The article's rows for arms of the figure, where enough lengths are common to compare a shape."""
-    found = {arm: published_for(data.config, arm) for arm in arms}
-    return {arm: row for arm, row in found.items() if row and len(set(row.percent) & set(data.lengths)) > 1}
+    """The article's rows for arms of the figure, where lengths and levels are near enough to compare a shape."""
+    found = {arm: row for arm in arms if (row := published_for(data.config, arm))}
+    if any(_far_below(data, arm, row) for arm, row in found.items()):
+        return {}
+    return {arm: row for arm, row in found.items() if len(set(row.percent) & set(data.lengths)) > 1}
+
+
+def _far_below(data: RunData, arm: str, row: Published) -> bool:
+    """Whether an arm has less than half of the article's accuracy, so that its own line would lie flat below it."""
+    cell = accuracy_row(data, arm).cells.get(TRAINING_LENGTH)
+    return cell is not None and cell.mean < row.percent[TRAINING_LENGTH] / 2
 
 
 def _accuracy(axis: Axes, row: Row, look: Look) -> None:
@@ -107,7 +114,7 @@ def _gaps(
                 axis.plot([n * shift] * 2, [cell.low, cell.high], color=looks[arm].colour, linewidth=1.3)
         article = published_difference(published[arm]) if arm in published else None
         if article is not None and row.reference in published and published[row.reference] is BASELINE:
-            _article(axis, {n: cell.mean for n, cell in article.cells.items()}, looks[arm])
+            _article(axis, {n: cell.mean for n, cell in article.cells.items() if n in row.cells}, looks[arm])
         longest = max(row.cells)
         ends[arm] = (longest * shift, row.cells[longest].mean)
     zero_line(axis)
@@ -131,6 +138,8 @@ def _caption(data: RunData, rows: dict[str, Row], gaps: dict[str, Row], publishe
             "Dotted, the article's numbers in the colour of the same formula: another corpus and model, so that only "
             "the shape can be compared."
         )
+    elif any((row := published_for(data.config, arm)) and _far_below(data, arm, row) for arm in rows):
+        told.append("The article's lines are left out, as they lie more than twice as high.")
     hidden = len(data.arms) - len(rows)
     if hidden:
         told.append(f"The other {hidden} arms have figures of their own.")

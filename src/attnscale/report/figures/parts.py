@@ -1,6 +1,7 @@
 """What figures have in common: looks of the arms, axes, labels beside lines."""
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLoc
 
 from attnscale.analysis.comparisons import acl_arm, article_arm, baseline_arm, switch_arm
 from attnscale.config import Config
-from attnscale.report.arms import KINDS, kind_of
+from attnscale.report.arms import KINDS, kind_of, main_arms
 from attnscale.report.figures.style import COLOURS, DASHES, LABEL_POINTS, MARKERS, MUTED, PAPER, WIDTH
 
 GAP, BOTTOM, LEFT = 0.55, 0.5, 0.62  # inches between rows of axes, below them, and left of them
@@ -31,7 +32,7 @@ class Look:
 
 
 def looks_of(config: Config, arms: Iterable[str]) -> dict[str, Look]:
-    """A fixed look per role; the others by their place among their kind, in colours that no role has.
+    """A fixed look per role; the others by their place in the main figures or their kind, in colours of no role.
 
     Args:
         config: the run.
@@ -43,15 +44,21 @@ def looks_of(config: Config, arms: Iterable[str]) -> dict[str, Look]:
         arm: Look(COLOURS[place][0], MARKERS[place], DASHES[0]) for place, arm in enumerate(roles) if arm is not None
     }
     free = COLOURS[len(roles) :]
-    for kind in KINDS:
-        others = [arm for arm in arms if arm not in looks and kind_of(config, arm) == kind]
-        for place, arm in enumerate(others):
-            look = Look(
-                free[place % len(free)][0],
-                MARKERS[(len(roles) + place) % len(MARKERS)],
-                DASHES[(place // len(free)) % len(DASHES)],
-            )
-            looks[arm] = look
+    # Arms that stand in one figure are told apart: first those of the main figures, then those of each kind.
+    main = main_arms(config)
+    places: dict[str, int] = {}
+    for together in (main, *([arm for arm in arms if kind_of(config, arm) == kind] for kind in KINDS)):
+        taken = {places[arm] for arm in together if arm in places}
+        fresh = (place for place in itertools.count() if place not in taken)
+        for arm in together:
+            if arm not in looks and arm not in places:
+                places[arm] = next(fresh)
+    for arm, place in places.items():
+        looks[arm] = Look(
+            free[place % len(free)][0],
+            MARKERS[(len(roles) + place) % len(MARKERS)],
+            DASHES[(place // len(free)) % len(DASHES)],
+        )
     return {arm: looks[arm] for arm in arms}
 
 
