@@ -777,7 +777,7 @@ HEAD = "step,tokens,loss,accuracy,grad_norm,grad_norm_qk\n"
         (only_rows("claims.csv", 2), "claims.csv does not hold the claims 1 to 9, each once"),
         (replace("claims.csv", "\n9,", "\n8,"), "claims.csv does not hold the claims 1 to 9, each once"),
         (replace("claims.csv", "not decidable at this scale", "perhaps"), "has the unknown verdict 'perhaps'"),
-        (only_rows("theory.csv", 0), "theory.csv is no table of the theory (it has no rows)"),
+        (only_rows("theory.csv", 0), "theory.csv holds no rows"),
         (delete(HISTORY), "history.csv is missing"),
         (delete("runs/acl2022/seed0/run.json"), "run.json is missing"),
         (delete("tokens/evaluation.json"), "evaluation.json is missing"),
@@ -805,7 +805,7 @@ HEAD = "step,tokens,loss,accuracy,grad_norm,grad_norm_qk\n"
             "history.csv is damaged",
         ),
         (lambda run: (run / HISTORY).write_text(HEAD), "history.csv holds no rows"),
-        (lambda run: (run / HISTORY).write_text(HEAD + "1,2,inf,0,1,1\n"), "empty or infinite"),
+        (lambda run: (run / HISTORY).write_text(HEAD + "1,2,inf,0,1,1\n"), "infinite or missing loss"),
         (lambda run: (run / HISTORY).write_text(HEAD + "1,2,3,0,1,1\n1,1,3,0,1,1\n"), "order of training"),
     ],
 )

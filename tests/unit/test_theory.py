@@ -457,11 +457,11 @@ def test_functions_refuse_what_has_no_meaning_in_one_sentence(call):
 
 
 def test_a_missing_or_foreign_file_is_told(tmp_path):
-    with pytest.raises(UserError, match="is missing; run the theory stage"):
+    with pytest.raises(UserError, match="is missing; run the stage"):
         read_theory(tmp_path / "theory.csv")
     (tmp_path / "theory.csv").write_text("arm,seed\no,0\n")
-    with pytest.raises(UserError, match="is no table of the theory"):
+    with pytest.raises(UserError, match=r"is damaged \(it has no column quantity\)"):
         read_theory(tmp_path / "theory.csv")
     (tmp_path / "theory.csv").write_text("quantity,d,n,parameter,method,value\n")
-    with pytest.raises(UserError, match=r"is no table of the theory \(it has no rows\); delete it"):
+    with pytest.raises(UserError, match="holds no rows; delete it"):
         read_theory(tmp_path / "theory.csv")

@@ -19,10 +19,7 @@ from attnscale.analysis.differences import Evaluations, Place
 from attnscale.analysis.intervals import Estimate
 from attnscale.analysis.verdicts import MissingError, State, listed
 from attnscale.config import Config
-from attnscale.errors import UserError
-
-_ENTROPY = {"arm": "str", "seed": "int64", "layer": "int64", "head": "int64", "length": "int64", "entropy": "float64"}
-_HISTORY = {"step": "int64", "grad_norm_qk": "float64"}
+from attnscale.csv_files import read_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,31 +191,22 @@ def read_entropy(path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing or damaged.
     """
-    return _read(path, {**_ENTROPY, "saturated": "float64"}, keys=list(_ENTROPY)[:-1])
+    places = ("seed", "layer", "head", "length")
+    return read_table(
+        path,
+        words=["arm"],
+        whole=places,
+        real=["entropy", "saturated"],
+        optional=["saturated"],
+        keys=["arm", *places],
+        may_be_empty=True,
+    )
 
 
 def _gradient_norms(path: Path | None) -> "pd.Series[float]":
     """Gradient norm of queries and keys by step; empty if the training did not record it."""
-    table = pd.DataFrame() if path is None else _read(path, _HISTORY, keys=["step"])
+    if path is None:
+        return pd.Series(dtype="float64")
+    norms = ["grad_norm_qk"]
+    table = read_table(path, whole=["step"], real=norms, optional=norms, keys=["step"], may_be_empty=True)
     return table.set_index("step")["grad_norm_qk"] if "grad_norm_qk" in table else pd.Series(dtype="float64")
-
-
-def _read(path: Path, types: dict[str, str], keys: Sequence[str]) -> pd.DataFrame:
-    """Read those of the named columns that a CSV file has; it must have the keys, each combination once."""
-    try:
-        # No default NA values: an arm may be called nan.
-        table = pd.read_csv(path, dtype=types, usecols=lambda name: name in types, keep_default_na=False)
-        twice = table.duplicated(list(keys)).any()
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; run the stage that makes it, or the whole pipeline") from None
-    except (ValueError, KeyError, OverflowError) as error:  # also parser errors and broken UTF-8
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); delete it and run the pipeline again") from None
-    if "arm" in table and (table["arm"] == "").any():
-        raise UserError(f"{path} holds an arm without a name; delete it and run the pipeline again")
-    for name in (name for name in types if types[name] == "float64" and name in table):
-        if not np.isfinite(table[name]).all():
-            raise UserError(f"{path} holds an infinite or missing {name}; delete it and run the pipeline again")
-    if twice:
-        raise UserError(f"{path} holds a row twice; delete it and run the pipeline again")
-    return table

@@ -48,6 +48,7 @@ from attnscale.analysis.theory_entropy import (
     sphere_entropy,
 )
 from attnscale.attention import Attention, Context, load_module, make_variant, registered, try_out
+from attnscale.csv_files import read_table
 from attnscale.errors import UserError
 from attnscale.files import write_text
 
@@ -112,16 +113,12 @@ def read_theory(path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing, no such table or empty.
     """
-    numbers = {name: [""] for name in ("d", "n", "value")}
-    try:
-        table = pd.read_csv(path, dtype=_TYPES, usecols=list(_TYPES), na_values=numbers, keep_default_na=False)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; run the theory stage first") from None
-    except ValueError as error:
-        raise UserError(f"{path} is no table of the theory ({error}); delete it and run the pipeline again") from None
-    if table.empty:
-        raise UserError(f"{path} is no table of the theory (it has no rows); delete it and run the pipeline again")
-    return table
+    return read_table(
+        path,
+        words=("quantity", "parameter", "method"),
+        whole_or_empty=("d", "n"),
+        real_or_empty=("value",),
+    )
 
 
 def theory_table(

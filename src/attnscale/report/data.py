@@ -14,6 +14,7 @@ from attnscale.analysis.theory import read_theory
 from attnscale.analysis.verdicts import CLAIMS, VERDICTS
 from attnscale.config import Config, load_config
 from attnscale.counts import steps
+from attnscale.csv_files import read_table
 from attnscale.errors import UserError
 from attnscale.files import read_json
 from attnscale.report.arms import measured_arms
@@ -192,42 +193,9 @@ def _run_record(path: Path, arm: str, seed: int) -> RunRecord:
     return record
 
 
-def _table(
-    path: Path,
-    whole: Sequence[str],
-    real: Sequence[str],
-    words: Sequence[str] = (),
-    *,
-    perhaps: Sequence[str] = (),
-    may_be_empty: bool = False,
-) -> pd.DataFrame:
-    """Read the named columns of a CSV file: whole numbers, real numbers, words, and real numbers that may lack."""
-    types: dict[str, Any] = {**dict.fromkeys(whole, "int64"), **dict.fromkeys((*real, *perhaps), "float64")}
-    types.update(dict.fromkeys(words, "str"))
-    missing = {name: ["", "nan", "NaN"] for name in perhaps}
-    try:
-        # No default NA values: an arm may be called nan. An empty number is then an error of its own.
-        table = pd.read_csv(
-            path, dtype=types, usecols=list(types), encoding="utf-8", keep_default_na=False, na_values=missing
-        )
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; run the stage that makes it, or the whole pipeline") from None
-    except (ValueError, OverflowError) as error:  # also parser errors, missing columns and broken UTF-8
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); delete it and run the pipeline again") from None
-    if table.empty and not may_be_empty:
-        raise UserError(f"{path} holds no rows; delete it and run the pipeline again")
-    wanted = table[[name for name in types if name not in perhaps]]
-    if wanted.isna().any(axis=None) or not all(math.isfinite(x) for name in real for x in table[name]):
-        raise UserError(f"{path} holds an empty or infinite number; delete it and run the pipeline again")
-    return table
-
-
 def _complete(path: Path, table: pd.DataFrame, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
     """The wanted rows in the wanted order; each must be there once, and nothing else."""
     table = table.set_index(list(keys))
-    if table.index.has_duplicates:
-        raise UserError(f"{path} holds a row twice; delete it and run the pipeline again")
     known = set(table.index)
     for key in wanted:
         if key not in known:
@@ -242,12 +210,14 @@ def _complete(path: Path, table: pd.DataFrame, keys: Sequence[str], wanted: Sequ
 
 
 def _differences(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
-    table = _table(
+    keys = ("arm", "baseline", "length")
+    table = read_table(
         path,
+        keys=keys,
         whole=("length", "seeds"),
         real=("mean",),
         words=("arm", "baseline"),
-        perhaps=("ci_low", "ci_high", "p", "p_holm"),
+        real_or_empty=("ci_low", "ci_high", "p", "p_holm"),
         may_be_empty=True,
     )
     wanted = [
@@ -256,13 +226,13 @@ def _differences(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFram
         if set(config.seeds_of(arm)) & set(config.seeds_of(other))
         for length in config.evaluation.lengths
     ]
-    return _complete(path, table, ("arm", "baseline", "length"), wanted)
+    return _complete(path, table, keys, wanted)
 
 
 def _claims(path: Path) -> tuple[Claim, ...]:
     numbers = ("measured", "ci_low", "ci_high", "published")
-    table = _table(
-        path, whole=("claim",), real=(), words=("title", "verdict", "quantity", "reason"), perhaps=numbers
+    table = read_table(
+        path, whole=("claim",), words=("title", "verdict", "quantity", "reason"), real_or_empty=numbers
     ).sort_values("claim")
     if table["claim"].tolist() != list(range(1, CLAIMS + 1)):
         raise UserError(
@@ -288,12 +258,14 @@ def _claims(path: Path) -> tuple[Claim, ...]:
 
 
 def _entropy(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
-    table = _table(
+    keys = ("arm", "seed", "layer", "head", "length")
+    table = read_table(
         path,
+        keys=keys,
         whole=("seed", "layer", "head", "length"),
         real=("entropy", "logit_std", "max_weight", "saturated", "distance", "beyond"),
         words=("arm",),
-        perhaps=("entropy_ratio",),
+        real_or_empty=("entropy_ratio",),
         may_be_empty=True,
     )
     measured = measured_arms(config)
@@ -306,21 +278,22 @@ def _entropy(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
         for head in range(config.model.heads)
         for length in config.evaluation.lengths
     ]
-    return _complete(path, table, ("arm", "seed", "layer", "head", "length"), wanted)
+    return _complete(path, table, keys, wanted)
 
 
 def _snapshots(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFrame:
-    table = _table(path, whole=("seed", "step", "length", "correct", "total"), real=(), words=("arm",))
+    keys = ("arm", "seed", "step", "length")
+    table = read_table(path, keys=keys, whole=("seed", "step", "length", "correct", "total"), words=("arm",))
     runs = sorted(config.snapshot_runs(), key=lambda run: arms.index(run[0]))
     wanted = [(*run, length) for run in runs for length in config.evaluation.lengths]
-    table = _complete(path, table, ("arm", "seed", "step", "length"), wanted)
+    table = _complete(path, table, keys, wanted)
     if (table["total"] < 1).any():
         raise UserError(f"{path} counts no targets; delete it and run the pipeline again")
     return table.assign(percent=100.0 * table["correct"] / table["total"]).drop(columns=["correct", "total"])
 
 
 def _accuracy(path: Path, config: Config, targets: int) -> pd.DataFrame:
-    table = _table(path, whole=("seed", "length", "correct", "total"), real=(), words=("arm",))
+    table = read_table(path, whole=("seed", "length", "correct", "total"), words=("arm",))
     order = [arm for arm in dict.fromkeys(table["arm"]) if arm in config.arms]
     order += [arm for arm in config.arms if arm not in order]
     wanted = [(arm, seed, n) for arm in order for seed in config.seeds_of(arm) for n in config.evaluation.lengths]
@@ -349,7 +322,7 @@ def _accuracy(path: Path, config: Config, targets: int) -> pd.DataFrame:
 
 
 def _history(path: Path, arm: str, seed: int) -> pd.DataFrame:
-    table = _table(path, whole=("step", "tokens"), real=("loss", "accuracy", "grad_norm", "grad_norm_qk"))
+    table = read_table(path, whole=("step", "tokens"), real=("loss", "accuracy", "grad_norm", "grad_norm_qk"))
     if not table["tokens"].is_monotonic_increasing:
         raise UserError(f"{path} is not in the order of training; delete it and run the pipeline again")
     table = table.assign(arm=arm, seed=seed, percent=100.0 * table["accuracy"])
