@@ -111,7 +111,7 @@ def read_theory(path: Path) -> pd.DataFrame:
     """Read `theory.csv` with the types that `theory_table` gives.
 
     Raises:
-        UserError: the file is missing, no such table or empty.
+        UserError: the file is missing, damaged or empty.
     """
     return read_table(
         path,

@@ -36,37 +36,37 @@ def draw(data: RunData) -> Drawing:
     labels = {arm: wrapped(arm) for arm in arms}
     height = max(2.5, label_inches(labels.values()) + 0.3)
     heights = [height, max(1.6, label_inches([labels[arm] for arm in gaps]) + 0.2)] if gaps else [height]
-    with labelled_figure(heights, labels.values(), top=0.35) as figure:
-        axes = figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
-        for arm, row in rows.items():
-            _accuracy(axes[0], row, looks[arm])
-        for arm, found in published.items():
-            _article(axes[0], {n: found.percent[n] for n in data.lengths if n in found.percent}, looks[arm])
-        axes[0].set_title("accuracy (%)", pad=14)
-        axes[0].set_ylim(bottom=0)
-        ends = {arm: (data.lengths[-1], row.cells[data.lengths[-1]].mean) for arm, row in rows.items()}
-        gap_ends = _gaps(axes[1], gaps, published, looks) if gaps else {}
-        for place, axis in enumerate(axes):
-            axis.yaxis.set_major_locator(few_ticks())
-            axis.tick_params(labelbottom=True)
-            length_axis(axis, data.lengths)
-            mark_training_length(axis, data.config.training.length, label=place == 0)
-        axes[-1].set_xlabel("context length (tokens, log scale)")
-        direct_labels(axes[0], ends, labels, looks)
-        if gaps:
-            direct_labels(axes[1], gap_ends, labels, looks)
-            axes[1].set_title(_gap_title(gaps))
-        if published:
-            axes[0].annotate(
-                "dotted: published",
-                (0.99, 0.03),
-                xycoords="axes fraction",
-                ha="right",
-                color=MUTED,
-                bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-                fontsize=LABEL_POINTS,
-            )
-        return finish(figure, "accuracy_by_length", _caption(data, rows, gaps, published), _alt(data, rows, gaps))
+    figure = labelled_figure(heights, labels.values(), top=0.35)
+    axes = figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for arm, row in rows.items():
+        _accuracy(axes[0], row, looks[arm])
+    for arm, found in published.items():
+        _article(axes[0], {n: found.percent[n] for n in data.lengths if n in found.percent}, looks[arm])
+    axes[0].set_title("accuracy (%)", pad=14)
+    axes[0].set_ylim(bottom=0)
+    ends = {arm: (data.lengths[-1], row.cells[data.lengths[-1]].mean) for arm, row in rows.items()}
+    gap_ends = _gaps(axes[1], gaps, published, looks) if gaps else {}
+    for place, axis in enumerate(axes):
+        axis.yaxis.set_major_locator(few_ticks())
+        axis.tick_params(labelbottom=True)
+        length_axis(axis, data.lengths)
+        mark_training_length(axis, data.config.training.length, label=place == 0)
+    axes[-1].set_xlabel("context length (tokens, log scale)")
+    direct_labels(axes[0], ends, labels, looks)
+    if gaps:
+        direct_labels(axes[1], gap_ends, labels, looks)
+        axes[1].set_title(_gap_title(gaps))
+    if published:
+        axes[0].annotate(
+            "dotted: published",
+            (0.99, 0.03),
+            xycoords="axes fraction",
+            ha="right",
+            color=MUTED,
+            bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+            fontsize=LABEL_POINTS,
+        )
+    return finish(figure, "accuracy_by_length", _caption(data, rows, gaps, published), _alt(data, rows, gaps))
 
 
 def _gap(data: RunData, arm: str) -> Row | None:

@@ -4,8 +4,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -142,12 +141,11 @@ def label_inches(labels: Collection[str]) -> float:
     return sum(line_inches(label) for label in labels)
 
 
-@contextmanager
-def labelled_figure(row_inches: Sequence[float], labels: Collection[str], top: float) -> Iterator[Figure]:
+def labelled_figure(row_inches: Sequence[float], labels: Collection[str], top: float) -> Figure:
     """A figure of rows with room on the right for labels; its canvas is Agg, whatever the user has set."""
     longest = max(len(part) for label in labels for part in label.split("\n"))
     right = 0.35 + 0.6 * longest * LABEL_POINTS / 72
-    yield figure_of_rows(row_inches, left=LEFT, right=right, top=top, bottom=BOTTOM, gap=GAP)
+    return figure_of_rows(row_inches, left=LEFT, right=right, top=top, bottom=BOTTOM, gap=GAP)
 
 
 def figure_of_rows(

@@ -101,32 +101,32 @@ def _draw(
     labels = {arm: wrapped(arm) for arm in arms}
     height = max(1.8, label_inches(labels.values()) + 0.3)
     marked = bool(history.groupby(["arm", "seed"]).size().max() < 3)
-    with labelled_figure([height, height], labels.values(), top=0.3) as figure:
-        axes = figure.subplots(2, 1, sharex=True)
-        for axis, (column, title) in zip(axes, panels.items(), strict=True):
-            for arm in arms:
-                _curves(axis, history, arm, column, looks[arm], markers=marked, linewidth=1.1)
-            axis.set_title(title)
-            axis.set_xlim(left=0)
-            axis.xaxis.set_major_locator(few_ticks())
-            if logarithmic:
-                axis.set_yscale("log")
-                axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-                axis.yaxis.set_minor_formatter(NullFormatter())
-            else:
-                axis.yaxis.set_major_locator(few_ticks())
-        axes[1].set_xlabel("training tokens")
-        axes[1].xaxis.set_major_formatter(EngFormatter(sep=" "))
-        for axis, column in zip(axes, panels, strict=True):
-            direct_labels(axis, {arm: (ends[arm]["tokens"], ends[arm][column]) for arm in arms}, labels, looks)
-        seeds = " and seed" if data.several_seeds(arms) else ""
-        rest = f"; a point is the mean of {window} neighbouring rows" if window > 1 else ""
-        caption = (
-            f"{what}, one line per arm{seeds}. A row of history.csv is the mean over "
-            f"{data.config.training.log_every} training steps{rest}."
-        )
-        return finish(figure, name, caption, alt)
+    figure = labelled_figure([height, height], labels.values(), top=0.3)
+    axes = figure.subplots(2, 1, sharex=True)
+    for axis, (column, title) in zip(axes, panels.items(), strict=True):
+        for arm in arms:
+            _curves(axis, history, arm, column, looks[arm], markers=marked, linewidth=1.1)
+        axis.set_title(title)
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_locator(few_ticks())
+        if logarithmic:
+            axis.set_yscale("log")
+            axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axis.yaxis.set_major_locator(few_ticks())
+    axes[1].set_xlabel("training tokens")
+    axes[1].xaxis.set_major_formatter(EngFormatter(sep=" "))
+    for axis, column in zip(axes, panels, strict=True):
+        direct_labels(axis, {arm: (ends[arm]["tokens"], ends[arm][column]) for arm in arms}, labels, looks)
+    seeds = " and seed" if data.several_seeds(arms) else ""
+    rest = f"; a point is the mean of {window} neighbouring rows" if window > 1 else ""
+    caption = (
+        f"{what}, one line per arm{seeds}. A row of history.csv is the mean over "
+        f"{data.config.training.log_every} training steps{rest}."
+    )
+    return finish(figure, name, caption, alt)
 
 
 def _curves(
