@@ -1,6 +1,7 @@
 """A small tokens folder and environment record, made by the real stages from generated text."""
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from attnscale.tokens.build import build_tokens
 from attnscale.tokens.evaluation_set import build_evaluation_set
 
 LENGTH = 16
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Threads of processes that test side by side would wait for each other at every operation.
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

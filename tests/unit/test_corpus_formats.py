@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_the_hash_over_files_is_what_a_shell_can_compute_and_is_checked(tmp_path
     ("name", "data", "message"),
     [
         ("a.txt", b"good \xff bad", r"a\.txt is not UTF-8 at byte 5;"),
-        ("a.txt.gz", gzip.compress(b"\xe4"), r"a\.txt\.gz is not UTF-8 at byte 0;"),
+        ("a.txt.gz", gzip.compress(b"\xe4", mtime=0), r"a\.txt\.gz is not UTF-8 at byte 0;"),
         ("a.jsonl", b'{"text": "ok"}\n{"text": "\xe4"}\n', r"a\.jsonl line 2 is not UTF-8 at byte 25;"),
         ("a.jsonl", b'{"text": "ok"}\n{"text": \n', r"a\.jsonl line 2 is no valid JSON"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl line 1 is no valid JSON"),
@@ -118,15 +119,15 @@ def test_the_hash_over_files_is_what_a_shell_can_compute_and_is_checked(tmp_path
         ("a.parquet", parquet(["x"], column="body"), r"a\.parquet has no column text; .* one of: n, body"),
         ("a.parquet", b"no parquet at all", r"a\.parquet is damaged or not what its name says"),
         ("a.txt.gz", b"plain text", r"a\.txt\.gz is damaged"),
-        ("a.txt.gz", gzip.compress(b"text" * 1000)[:-20], r"a\.txt\.gz is damaged"),
+        ("a.txt.gz", gzip.compress(b"text" * 1000, mtime=0)[:-20], r"a\.txt\.gz is damaged"),
         ("a.txt.bz2", b"plain text", r"a\.txt\.bz2 is damaged"),
-        ("a.txt.bz2", bz2.compress(os.urandom(1000))[:-20], r"a\.txt\.bz2 is damaged"),
+        ("a.txt.bz2", bz2.compress(random.Random(0).randbytes(1000))[:-20], r"a\.txt\.bz2 is damaged"),
         ("a.txt.xz", b"plain text", r"a\.txt\.xz is damaged"),
         ("a.txt.zst", b"plain text", r"a\.txt\.zst is damaged"),
-        ("a.txt.zst", zstd(os.urandom(1000))[:-20], r"a\.txt\.zst is damaged"),
+        ("a.txt.zst", zstd(random.Random(0).randbytes(1000))[:-20], r"a\.txt\.zst is damaged"),
         ("a.parquet.zst", zstd(b"no parquet"), r"a\.parquet\.zst is damaged"),
         ("a.csv", b"x,y", r"a\.csv is not a \.txt, \.jsonl or \.parquet file"),
-        ("a.gz", gzip.compress(b"x"), r"a\.gz is not a \.txt, \.jsonl or \.parquet file"),
+        ("a.gz", gzip.compress(b"x", mtime=0), r"a\.gz is not a \.txt, \.jsonl or \.parquet file"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place(tmp_path: Path, name: str, data: bytes, message: str) -> None:

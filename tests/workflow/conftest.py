@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "examples", "src")
@@ -88,10 +89,16 @@ def copy_project(target: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Project:
-    """The smoke run, finished; to be read, not to be changed."""
-    project = copy_project(tmp_path_factory.mktemp("first") / "project")
-    project.snakemake("--cores", "2")
+def finished(tmp_path_factory, worker_id) -> Project:
+    """The smoke run, finished; to be read, not to be changed. Processes that test side by side share one."""
+    shared = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        shared = shared.parent
+    project = Project(shared / "finished")
+    with FileLock(shared / "finished.lock"):
+        if not (project.results / "manifest.sha256").is_file():
+            shutil.rmtree(project.root, ignore_errors=True)
+            copy_project(project.root).snakemake("--cores", "2")
     return project
 
 
