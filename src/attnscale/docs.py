@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from attnscale.config import PRESETS, Config
+from attnscale.config import PRESETS, Config, SourceRules
 from attnscale.findings import PATTERNS
 
 PAGE_COMMAND = "attnscale docs --output docs/configuration.md"
@@ -161,6 +161,15 @@ def configuration_page() -> str:
                 parts.append(
                     _part(f"corpus.sources, kind {kind}", source["description"], _rows("corpus.sources[].", source))
                 )
+            for reader in (models[name] for name in ("TextReader", "JsonReader", "SqliteReader")):
+                kind = reader["properties"]["kind"]["const"]
+                parts.append(
+                    _part(
+                        f"corpus.sources, reader of kind {kind}",
+                        reader["description"],
+                        _rows("corpus.sources[].reader.", reader),
+                    )
+                )
         if key == "model":
             parts.append(_presets())
     return "\n".join(parts)
@@ -186,7 +195,8 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _rows(prefix: str, schema: dict[str, Any], leave_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", [])
-    for key, field in schema["properties"].items():
+    # What all sources share stands first in their schemas, and is the last that a reader looks for.
+    for key, field in sorted(schema["properties"].items(), key=lambda item: item[0] in SourceRules.model_fields):
         if key not in leave_out:
             default = _default(key, field, required=key in required)
             yield f"`{prefix}{key}`", _type(field), default, _limits(field), field.get("description", "")
@@ -209,6 +219,8 @@ def _type(field: dict[str, Any]) -> str:
     if "enum" in field:
         # Of two spellings of one choice, on and true, the page shows the word.
         return " or ".join(f"`{value}`" for value in field["enum"] if not isinstance(value, bool))
+    if "oneOf" in field:
+        return "map"
     if "anyOf" in field:
         return " or ".join("map" if "$ref" in part else _type(part) for part in field["anyOf"])
     if field.get("type") == "array":

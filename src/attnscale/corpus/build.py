@@ -1,12 +1,14 @@
 """The stage itself: sources → cleaned documents → train and held-out files with a manifest."""
 
+import collections
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnscale.config import CorpusSettings, FilesSource, HubSource, Source, WheelSource
+from attnscale.config import CorpusConfig, CorpusSettings, FilesSource, HubSource, Source, WheelSource
 from attnscale.corpus.documents import Document, read_documents, write_documents
 from attnscale.corpus.download import default_cache_dir, keep_hub_files_in
+from attnscale.corpus.regroup import Counts, regroup
 from attnscale.corpus.sources import open_source
 from attnscale.corpus.split import held_out_flags
 from attnscale.errors import UserError
@@ -46,14 +48,18 @@ def build_corpus(settings: CorpusSettings, output_dir: Path, cache_dir: Path | N
     with quiet_datasets():
         table, read, dropped = _collect(settings, cache_dir)
         if len(table) < 2:
-            raise UserError(_too_few(len(table), read, dropped, rules.min_characters))
+            raise UserError(_too_few(len(table), read, dropped, rules))
         flags = held_out_flags(list(table["id"]), rules.held_out_fraction)
         _count_kept(table, read)
         train, held_out = output_dir / "train.jsonl", output_dir / "held_out.jsonl"
         write_documents(train, _documents(table, [not flag for flag in flags]))
         write_documents(held_out, _documents(table, flags))
     manifest = {
-        "cleaning": {"rules_version": RULES_VERSION, "min_characters": rules.min_characters},
+        "cleaning": {
+            "rules_version": RULES_VERSION,
+            "min_characters": rules.min_characters,
+            **({} if rules.min_han_share is None else {"min_han_share": rules.min_han_share}),
+        },
         "dropped": dropped,
         "sources": read,
         "split": {"held_out_fraction": rules.held_out_fraction, **_count_sides(train, held_out)},
@@ -72,22 +78,36 @@ def _collect(
     rules = settings.corpus
     pieces = [empty_table()]
     records: list[dict[str, Any]] = []
+    dropped = collections.Counter(too_short=0)
     for origin, source in enumerate(rules.sources):
-        count = 0
+        counts = Counts()
         with open_source(source, cache_dir) as opened:
-            for piece in _pieces(opened.documents, source, origin):
-                count += len(piece)
-                pieces.append(clean_rows(piece, rules.min_characters))
-        records.append({**_describe(source), "sha256": opened.sha256, "documents_read": count})
-    long_enough = datasets.concatenate_datasets(pieces)
-    unique = drop_duplicates(long_enough)
+            for piece in _pieces(regroup(opened.documents, source, counts), source, origin):
+                table, reasons = clean_rows(piece, rules.min_characters, rules.min_han_share)
+                pieces.append(table)
+                dropped.update(reasons)
+        records.append(
+            {
+                **_describe(source),
+                "sha256": opened.sha256,
+                "documents_read": counts.read,
+                **_regrouped(source, counts),
+                **({} if opened.skipped is None else {"skipped": dict(opened.skipped)}),
+            }
+        )
+    kept = datasets.concatenate_datasets(pieces)
+    unique = drop_duplicates(kept)
     limit = len(unique) if rules.max_documents is None else min(rules.max_documents, len(unique))
-    dropped = {
-        "too_short": sum(record["documents_read"] for record in records) - len(long_enough),
-        "duplicate": len(long_enough) - len(unique),
-        "beyond_max_documents": len(unique) - limit,
-    }
-    return unique.select(range(limit), keep_in_memory=True), records, dropped
+    dropped.update(duplicate=len(kept) - len(unique), beyond_max_documents=len(unique) - limit)
+    return unique.select(range(limit), keep_in_memory=True), records, dict(dropped)
+
+
+def _regrouped(source: Source, counts: Counts) -> dict[str, int]:
+    """What the source's own rules did, if it has any."""
+    found = {"dropped_same_title": counts.same_title} if source.one_per_title else {}
+    if source.cut_at is not None or source.join_until is not None:
+        found["documents_after_cutting_and_joining"] = counts.made
+    return found
 
 
 def _pieces(documents: Iterable[tuple[str, str]], source: Source, origin: int) -> Iterator[list[dict[str, object]]]:
@@ -144,13 +164,18 @@ def _count_sides(train: Path, held_out: Path) -> dict[str, Any]:
     return {**counts, "overlap": overlap}
 
 
-def _too_few(kept: int, records: list[dict[str, Any]], dropped: dict[str, int], min_characters: int) -> str:
+def _too_few(kept: int, records: list[dict[str, Any]], dropped: dict[str, int], rules: CorpusConfig) -> str:
     total = sum(record["documents_read"] for record in records)
     if total == 0:
         return "the corpus is empty: its sources hold no document; add text to corpus.sources"
     left = "no document" if kept == 0 else "one document"
+    reasons = [f"{dropped['too_short']} shorter than {rules.min_characters} characters"]
+    reasons += [f"{dropped['little_han']} with few Chinese characters"] if "little_han" in dropped else []
+    reasons += [f"{dropped['duplicate']} duplicates"]
+    way_out = "add text to corpus.sources or lower corpus.min_characters"
+    if total == 1:
+        way_out = "add text, or set cut_at of its source to cut it into pieces"
     return (
-        f"the corpus has {left} left of {total} ({dropped['too_short']} shorter than {min_characters} characters, "
-        f"{dropped['duplicate']} duplicates), but training and evaluation need one each; "
-        f"add text to corpus.sources or lower corpus.min_characters"
+        f"the corpus has {left} left of {total} ({', '.join(reasons)}), but training and evaluation need one each; "
+        f"{way_out}"
     )

@@ -7,7 +7,7 @@ left behind can reach the result.
 import contextlib
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import datasets
 
@@ -30,6 +30,11 @@ CLEANED = datasets.Features({**FEATURES, "id": datasets.Value("string")})
 # Form feeds and their kin separate lines, so words on both sides must not be glued together.
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x85]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
+# Unicode 17.0, Scripts.txt: ideographs with extensions A to J, compatibility ideographs, radicals (which text taken from
+# PDF files holds in the place of ideographs), 々, 〇 and numerals.
+_HAN = re.compile(
+    "[\u2e80-\u2fd5\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]"
+)
 _BLANK_LINES = re.compile("\n{4,}")
 
 
@@ -66,15 +71,18 @@ def empty_table() -> datasets.Dataset:
     return datasets.Dataset.from_dict({name: [] for name in CLEANED}, features=CLEANED)
 
 
-def clean_rows(rows: list[dict[str, object]], min_characters: int) -> datasets.Dataset:
-    """Clean raw rows and drop those that end up shorter than `min_characters`.
+def clean_rows(
+    rows: list[dict[str, object]], min_characters: int, min_han_share: float | None = None
+) -> tuple[datasets.Dataset, dict[str, int]]:
+    """Clean raw rows and drop those that end up too short or hold too few Chinese characters.
 
     Args:
         rows: dictionaries with the keys of `FEATURES`.
         min_characters: least length of a kept document, in characters after cleaning.
+        min_han_share: least `han_share` of a kept document; None keeps all.
 
     Returns:
-        The kept rows with an `id` column.
+        The kept rows with an `id` column, and how many were dropped, by reason.
     """
     table = datasets.Dataset.from_list(rows, features=FEATURES)
     table = table.map(
@@ -83,12 +91,21 @@ def clean_rows(rows: list[dict[str, object]], min_characters: int) -> datasets.D
         keep_in_memory=True,
         load_from_cache_file=False,
     )
-    return table.filter(
-        lambda text: len(text) >= min_characters,
-        input_columns="text",
-        keep_in_memory=True,
-        load_from_cache_file=False,
-    )
+    long_enough = _filter(table, lambda text: len(text) >= min_characters)
+    dropped = {"too_short": len(table) - len(long_enough)}
+    if min_han_share is None:
+        return long_enough, dropped
+    chinese = _filter(long_enough, lambda text: han_share(text) >= min_han_share)
+    return chinese, {**dropped, "little_han": len(long_enough) - len(chinese)}
+
+
+def han_share(text: str) -> float:
+    """Share of Chinese characters, of Unicode's script Han, among all characters."""
+    return len(_HAN.findall(text)) / max(1, len(text))
+
+
+def _filter(table: datasets.Dataset, wanted: Callable[[str], bool]) -> datasets.Dataset:
+    return table.filter(wanted, input_columns="text", keep_in_memory=True, load_from_cache_file=False)
 
 
 def _clean_row(row: dict[str, str]) -> dict[str, str]:

@@ -1,10 +1,12 @@
 """Reading text, JSONL and Parquet files, plain or compressed."""
 
 import bz2
+import collections
 import gzip
 import io
 import json
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,40 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 Raw = tuple[str, str]
 
 
+class Unreadable(UserError):
+    """A file, line or row that cannot be read, and under which heading it is counted if it is left out.
+
+    Attributes:
+        reason: a key of the counts in the manifest.
+    """
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class Skipped:
+    """What reading leaves out, by reason; problems among it only if the user wants to go on without them.
+
+    Args:
+        go_on: tell a problem on standard error and count it; otherwise it is raised.
+
+    Attributes:
+        counts: how often each reason was met.
+    """
+
+    def __init__(self, *, go_on: bool) -> None:
+        self._go_on = go_on
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    def meet(self, problem: Unreadable) -> None:
+        """Raise a problem, or tell and count it."""
+        if not self._go_on:
+            raise problem
+        self.counts[problem.reason] += 1
+        print(f"skipped: {problem}", file=sys.stderr)
+
+
 def check_format(path: Path) -> str:
     """The format of a file by its name, without a compression suffix.
 
@@ -35,23 +71,26 @@ def check_format(path: Path) -> str:
     return suffixes[-1]
 
 
-def decode(data: bytes, place: str) -> str:
-    """Decode UTF-8.
+def decode(data: bytes, place: str, encoding: str = "utf-8", advice: str = "convert it to UTF-8") -> str:
+    """Decode a text.
 
     Raises:
-        UserError: with place and byte offset of the first byte that is no UTF-8.
+        Unreadable: with place, byte offset and line (from 1) of the first byte that does not fit the encoding.
     """
     try:
-        return data.decode("utf-8")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise _no_utf8(place, error.start) from None
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _wrong_encoding(place, encoding, f"byte {error.start}, line {line}", advice) from None
+    except UnicodeError as error:  # UTF-16 without its mark
+        raise _wrong_encoding(place, encoding, str(error), advice) from None
 
 
-def _no_utf8(place: str, offset: int) -> UserError:
-    return UserError(f"{place} is not UTF-8 at byte {offset}; convert it to UTF-8")
+def _wrong_encoding(place: str, encoding: str, where: str, advice: str) -> Unreadable:
+    return Unreadable("wrong_encoding", f"{place} is not {encoding.upper()} at {where}; {advice}")
 
 
-def read_file(path: Path, title: str, text_field: str) -> Iterator[Raw]:
+def read_file(path: Path, title: str, text_field: str, encoding: str, skipped: Skipped) -> Iterator[Raw]:
     """Yield the documents of one file.
 
     A text file is one document. In JSONL each line is one, titled `title:line` (the first line is 1); in
@@ -61,27 +100,38 @@ def read_file(path: Path, title: str, text_field: str) -> Iterator[Raw]:
         path: the file.
         title: what to call it.
         text_field: key or column that holds the text.
+        encoding: of text and JSONL.
+        skipped: gets what is left out; of a file that is damaged somewhere, the documents before are read.
 
     Raises:
-        UserError: the file is damaged, is no UTF-8 (offsets count decompressed bytes), or lacks the field.
+        Unreadable: the file is damaged, has another encoding (offsets count decompressed bytes), or lacks the field.
         OSError: the file cannot be opened.
     """
     try:
         with _open(path) as stream:
             match check_format(path):
                 case ".txt":
-                    yield title, decode(stream.read(), str(path))
+                    yield title, decode(stream.read(), str(path), encoding, _ENCODING_ADVICE)
                 case ".jsonl":
-                    yield from _read_jsonl(stream, path, title, text_field)
+                    yield from _read_jsonl(stream, path, title, text_field, encoding, skipped)
                 case ".parquet":
-                    yield from _read_parquet(stream, path, title, text_field)
+                    yield from _read_parquet(stream, path, title, text_field, skipped)
+    except Unreadable as problem:
+        skipped.meet(problem)
     except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException):
-        raise UserError(f"{path} is damaged or not what its name says; replace it") from None
+        skipped.meet(_damaged(path))
     except OSError as error:
         # Decompressors report damage as an OSError without a number; all others are the file system's.
         if error.errno is not None:
             raise
-        raise UserError(f"{path} is damaged or not what its name says; replace it") from None
+        skipped.meet(_damaged(path))
+
+
+_ENCODING_ADVICE = "convert it to UTF-8, or set encoding of its source in the configuration"
+
+
+def _damaged(path: Path) -> Unreadable:
+    return Unreadable("damaged", f"{path} is damaged or not what its name says; replace it")
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -99,53 +149,103 @@ def _open(path: Path) -> IO[bytes]:
             return path.open("rb")
 
 
-def _read_jsonl(stream: IO[bytes], path: Path, title: str, text_field: str) -> Iterator[Raw]:
+def _read_jsonl(
+    stream: IO[bytes], path: Path, title: str, text_field: str, encoding: str, skipped: Skipped
+) -> Iterator[Raw]:
+    if "\n".encode(encoding) != b"\n":
+        raise Unreadable("wrong_encoding", f"{path} cannot be split into lines in {encoding}; convert it to UTF-8")
     offset = 0
     for number, line in enumerate(stream, start=1):
-        place = f"{path} line {number}"
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise _no_utf8(place, offset + error.start) from None
+        if line.removeprefix(b"\xef\xbb\xbf").isspace():
+            skipped.counts["blank_lines"] += 1
+        else:
+            try:
+                yield f"{title}:{number}", json_line(line, f"{path} line {number}", text_field, encoding, offset)
+            except Unreadable as problem:
+                skipped.meet(problem)
         offset += len(line)
-        text = text.removeprefix("\ufeff").strip()
-        if not text:
-            continue
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError):
-            raise UserError(f"{place} is no valid JSON; mend or remove that line") from None
-        if not isinstance(record, dict) or text_field not in record:
-            raise UserError(f"{place} has no key {text_field}; correct the line, or text_field in the configuration")
-        yield f"{title}:{number}", _text_of(record[text_field], place, text_field)
 
 
-def _read_parquet(stream: IO[bytes], path: Path, title: str, text_field: str) -> Iterator[Raw]:
+def json_line(line: bytes, place: str, text_field: str, encoding: str = "utf-8", offset: int = 0) -> str:
+    """The text in one line of JSONL.
+
+    Args:
+        line: the line, with or without its end.
+        place: what to call it.
+        text_field: key that holds the text.
+        encoding: how it is encoded.
+        offset: bytes before it.
+
+    Raises:
+        Unreadable: it has another encoding, is no JSON or lacks the text.
+    """
+    try:
+        content = line.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise _wrong_encoding(place, encoding, f"byte {offset + error.start}", _ENCODING_ADVICE) from None
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        raise Unreadable("no_json", f"{place} is no valid JSON; mend or remove that line") from None
+    if not isinstance(record, dict) or text_field not in record:
+        advice = "correct the line, or text_field in the configuration"
+        raise Unreadable("no_text", f"{place} has no key {text_field}; {advice}")
+    return text_of(record[text_field], place, text_field)
+
+
+def _read_parquet(stream: IO[bytes], path: Path, title: str, text_field: str, skipped: Skipped) -> Iterator[Raw]:
     # A decompressor cannot jump to the footer, which Parquet starts with.
     table = pa.parquet.ParquetFile(stream if path.suffix.lower() == ".parquet" else pa.BufferReader(stream.read()))
-    columns = table.schema_arrow.names
-    if text_field not in columns:
-        raise UserError(f"{path} has no column {text_field}; text_field must be one of: {', '.join(columns)}")
+    check_column(table.schema_arrow.names, text_field, str(path))
     row = 0
     for batch in table.iter_batches(columns=[text_field], batch_size=1024):
         for value in batch.column(0):
-            place = f"{path} row {row}"
             try:
-                text = value.as_py()
-            except UnicodeDecodeError as error:
-                raise _no_utf8(f"{place} ({text_field})", error.start) from None
-            yield f"{title}:{row}", _text_of(text, place, text_field)
+                yield f"{title}:{row}", column_text(value, f"{path} row {row}", text_field)
+            except Unreadable as problem:
+                skipped.meet(problem)
             row += 1
 
 
-def _text_of(value: object, place: str, text_field: str) -> str:
+def check_column(columns: list[str], text_field: str, place: str) -> None:
+    """Refuse a table without the column of the text.
+
+    Raises:
+        Unreadable: with the columns that there are.
+    """
+    if text_field not in columns:
+        told = ", ".join(columns)
+        raise Unreadable("no_text", f"{place} has no column {text_field}; text_field must be one of: {told}")
+
+
+def column_text(value: "pa.Scalar", place: str, text_field: str) -> str:
+    """A value of a column as text.
+
+    Raises:
+        Unreadable: it is no text, or no UTF-8.
+    """
+    try:
+        text = value.as_py()
+    except UnicodeDecodeError as error:
+        where, advice = f"{place} ({text_field})", "convert it to UTF-8"
+        raise _wrong_encoding(where, "utf-8", f"byte {error.start}", advice) from None
+    return text_of(text, place, text_field)
+
+
+def text_of(value: object, place: str, text_field: str) -> str:
+    """A value as text; a null is empty.
+
+    Raises:
+        Unreadable: it is no text, or cannot be written as UTF-8.
+    """
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{place}: {text_field} is no text; correct it, or text_field in the configuration")
+        advice = "correct it, or text_field in the configuration"
+        raise Unreadable("no_text", f"{place}: {text_field} is no text; {advice}")
     # JSON can spell half of a surrogate pair, which is no character and has no UTF-8.
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise UserError(f"{place}: {text_field} holds half of a surrogate pair; correct it") from None
+        raise Unreadable("no_text", f"{place}: {text_field} holds half of a surrogate pair; correct it") from None
     return value
