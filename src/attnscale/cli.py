@@ -187,6 +187,21 @@ def differences(
 
 
 @app.command()
+def by_source(
+    settings: Settings,
+    evaluations: Evaluations,
+    corpus: Annotated[Path, typer.Option(help="Folder of the corpus.")],
+    tokens: TokensDir,
+    output: Annotated[Path, typer.Option(help="Folder to write.")],
+) -> None:
+    """Count right predictions and estimate differences for every source of the text on its own."""
+    from attnscale.analysis.by_source import write_by_source
+    from attnscale.analysis.settings import DifferencesSettings
+
+    write_by_source(_settings(DifferencesSettings, settings), evaluations, corpus, tokens, output)
+
+
+@app.command()
 def claims(
     run: Annotated[Path, typer.Argument(help="Folder of a run, results/NAME.")],
     output: Annotated[Path, typer.Option(help="claims.csv to write.")],

@@ -793,6 +793,11 @@ class Config(Section):
         """Names of the arms that are trained."""
         return tuple(name for name, arm in self.arms.items() if arm.weights_of is None)
 
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the sources of the text, each once, in the order of the configuration."""
+        return tuple(dict.fromkeys(source.name for source in self.corpus.sources))
+
     def weights_of(self, arm: str) -> str:
         """Name of the trained arm whose weights `arm` is evaluated with."""
         return self.arms[arm].weights_of or arm

@@ -32,6 +32,7 @@ def deterministic_files(config: Config) -> list[str]:
         *(["entropy.csv"] if config.attention_statistics.blocks else []),
         "differences.csv",
         "claims.csv",
+        *by_source_files(config),
         "theory.csv",
         *(["snapshots.csv"] if config.snapshot_runs() else []),
         "report/index.html",
@@ -48,6 +49,12 @@ def figures(config: Config) -> tuple[str, ...]:
     from attnscale.report.arms import figure_names
 
     return figure_names(config)
+
+
+def by_source_files(config: Config) -> list[str]:
+    """Results of each source of the text, relative to the run's folder; none if there is one source only."""
+    several = len(config.source_names) > 1
+    return ["accuracy_by_source.csv", "differences_by_source.csv"] if several else []
 
 
 def snapshots(config: Config) -> list[str]:

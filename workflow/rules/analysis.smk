@@ -94,6 +94,58 @@ rule differences:
         """
 
 
+# Made only where the text has several sources.
+rule by_source:
+    input:
+        package_files("attnscale.analysis.by_source"),
+        evaluations=evaluations(),
+        corpus=expand(
+            "results/{{name}}/corpus/{file}", file=["held_out.jsonl", "manifest.json"]
+        ),
+        tokens=expand(
+            "results/{{name}}/tokens/{file}",
+            file=[
+                *EVALUATION_SET_FILES,
+                "held_out_ids.npy",
+                "held_out_offsets.npy",
+                "manifest.json",
+            ],
+        ),
+    output:
+        report(
+            "results/{name}/accuracy_by_source.csv",
+            caption="../report/accuracy_by_source_table.rst",
+            category="Accuracy",
+            labels={"what": "accuracy in the text of every source"},
+        ),
+        report(
+            "results/{name}/differences_by_source.csv",
+            caption="../report/differences_by_source_table.rst",
+            category="Accuracy",
+            labels={"what": "differences between arms in the text of every source"},
+        ),
+    log:
+        "results/{name}/logs/by_source.log",
+    benchmark:
+        "results/{name}/benchmarks/by_source.tsv"
+    conda:
+        "../../envs/attnscale.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        settings=lambda wildcards: differences_settings(CONFIG).canonical(),
+        corpus=lambda wildcards, input: os.path.dirname(input.corpus[0]),
+        tokens=lambda wildcards, input: os.path.dirname(input.tokens[0]),
+        folder=subpath(output[0], parent=True),
+    shell:
+        """
+        attnscale by-source --settings {params.settings:q} --corpus {params.corpus:q} \
+            --tokens {params.tokens:q} --output {params.folder:q} {input.evaluations:q} 2>{log:q}
+        """
+
+
 rule claims:
     input:
         package_files("attnscale.analysis.claims"),

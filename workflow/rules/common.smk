@@ -18,6 +18,7 @@ from attnscale.manifest import (
     TABLES,
     TOKENS_FILES,
     attention_statistics_files,
+    by_source_files,
     deterministic_files,
     evaluation_file,
     figures,

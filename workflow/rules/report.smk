@@ -25,6 +25,7 @@ rule render:
         accuracy="results/{name}/accuracy.csv",
         differences="results/{name}/differences.csv",
         claims="results/{name}/claims.csv",
+        by_source=expand("results/{{name}}/{file}", file=by_source_files(CONFIG)),
         theory="results/{name}/theory.csv",
         entropy=(
             ["results/{name}/entropy.csv"]

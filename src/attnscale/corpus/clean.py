@@ -30,8 +30,8 @@ CLEANED = datasets.Features({**FEATURES, "id": datasets.Value("string")})
 # Form feeds and their kin separate lines, so words on both sides must not be glued together.
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x85]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
-# Unicode 17.0, Scripts.txt: ideographs with extensions A to J, compatibility ideographs, radicals (which text taken from
-# PDF files holds in the place of ideographs), 々, 〇 and numerals.
+# Unicode 17.0, Scripts.txt: ideographs with extensions A to J, compatibility ideographs, radicals (which stand for
+# ideographs in text taken from PDF files), 々, 〇 and numerals.
 _HAN = re.compile(
     "[\u2e80-\u2fd5\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003347f]"
 )

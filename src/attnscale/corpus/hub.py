@@ -20,10 +20,10 @@ import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
 from attnscale.config import HubSource
 from attnscale.corpus.formats import Raw, check_column, column_text, json_line
 from attnscale.errors import UserError
-from attnscale.files import canonical_json, read_json, replacing, write_json
+from attnscale.files import canonical_json, read_json, write_bytes, write_json
 
 # Seconds to wait before each further try; the hub's client has shorter ones of its own for single requests.
-PAUSES = (2.0, 8.0, 30.0, 60.0)
+PAUSES = (2.0, 8.0, 30.0)
 
 _LAST = b"attnscale.last"
 _T = TypeVar("_T")
@@ -98,14 +98,13 @@ class HubRows:
             opened = _OpenFile(self._files[file], self._source.text_field, stack)
             number = 0
             while True:
-                path = self._folder / f"{file:05d}-{number:05d}.parquet"
+                path = self._folder / f"{file:05d}-{number:05d}.piece"
                 piece = None if self._local else _read_piece(path)
                 if piece is None:
                     what = f"reading piece {number} of {opened.name}"
                     piece = self._retrying(what, functools.partial(opened.piece, number))
                     if not self._local:
-                        with replacing(path) as temporary:
-                            pa.parquet.write_table(piece, temporary, compression="zstd", write_page_checksum=True)
+                        _write_piece(path, piece)
                 yield piece
                 if _LAST in piece.schema.metadata:
                     return
@@ -181,22 +180,33 @@ def _open(address: str) -> IO[bytes]:
     return stream
 
 
+def _write_piece(path: Path, piece: "pa.Table") -> None:
+    """Write a piece: the sha256 of what follows, and the table as Parquet."""
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(piece, sink, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    write_bytes(path, hashlib.sha256(data).digest() + data)
+
+
 def _read_piece(path: Path) -> "pa.Table | None":
     """A piece from the cache; None if it is not there or damaged."""
     try:
-        return pa.parquet.read_table(path, page_checksum_verification=True)
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (pa.ArrowException, OSError):
-        print(f"{path} is damaged and is fetched again", file=sys.stderr)
-        path.unlink(missing_ok=True)
-        return None
+    digest, data = content[:32], content[32:]
+    if hashlib.sha256(data).digest() == digest:
+        return pa.parquet.read_table(pa.BufferReader(data))
+    print(f"{path} is damaged and is fetched again", file=sys.stderr)
+    return None
 
 
 def _may_pass(error: BaseException) -> bool:
     """Whether an error, or what led to it, is one of the network and not of what was asked for."""
     import huggingface_hub.errors
 
+    if isinstance(error, huggingface_hub.errors.OfflineModeIsEnabled):
+        return False
     seen: BaseException | None = error
     while seen is not None:
         response = getattr(seen, "response", None)

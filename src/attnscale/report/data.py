@@ -46,6 +46,21 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True)
+class BySource:
+    """Results of each source of the text; only those that have evaluation blocks."""
+
+    accuracy: pd.DataFrame
+    """Columns source, arm, seed, length, documents, blocks, total, percent."""
+    differences: pd.DataFrame
+    """Columns source, arm, baseline, length, seeds, mean, ci_low, ci_high, in points."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Their names, in the order of the configuration."""
+        return tuple(str(source) for source in self.accuracy["source"].unique())
+
+
+@dataclasses.dataclass(frozen=True)
 class RunData:
     """Everything the report shows."""
 
@@ -64,6 +79,8 @@ class RunData:
     differences: pd.DataFrame
     """Columns of `differences.csv` in points, p and p_holm with NaN where there are none; ordered like `arms`."""
     claims: tuple[Claim, ...]
+    by_source: BySource | None
+    """None if the text has one source only."""
     theory: pd.DataFrame
     """As `attnscale.analysis.theory.read_theory` gives it."""
     entropy: pd.DataFrame | None
@@ -161,6 +178,7 @@ def load_run(run_dir: Path) -> RunData:
         history=pd.concat(histories, ignore_index=True),
         differences=_differences(run_dir / "differences.csv", config, arms),
         claims=_claims(run_dir / "claims.csv"),
+        by_source=_by_source(run_dir, config) if len(config.source_names) > 1 else None,
         theory=read_theory(run_dir / "theory.csv"),
         entropy=_entropy(run_dir / "entropy.csv", config, arms) if config.attention_statistics.blocks else None,
         snapshots=_snapshots(run_dir / "snapshots.csv", config, arms) if config.snapshot_runs() else None,
@@ -227,6 +245,33 @@ def _differences(path: Path, config: Config, arms: Sequence[str]) -> pd.DataFram
         for length in config.evaluation.lengths
     ]
     return _complete(path, table, keys, wanted)
+
+
+def _by_source(run_dir: Path, config: Config) -> BySource:
+    path = run_dir / "accuracy_by_source.csv"
+    accuracy = read_table(
+        path,
+        keys=("source", "arm", "seed", "length"),
+        words=("source", "arm"),
+        whole=("seed", "length", "documents", "blocks", "correct", "total"),
+    )
+    sources = [name for name in config.source_names if (accuracy["source"] == name).any()]
+    runs = [(*run, length) for run in config.runs() for length in config.evaluation.lengths]
+    wanted = [(source, *run) for source in sources for run in runs]
+    accuracy = _complete(path, accuracy, ("source", "arm", "seed", "length"), wanted)
+    if ((accuracy["total"] < 1) | (accuracy["correct"] > accuracy["total"])).any():
+        raise UserError(f"{path} counts no targets, or more right predictions; delete it and run the pipeline again")
+    differences = read_table(
+        run_dir / "differences_by_source.csv",
+        keys=("source", "arm", "baseline", "length"),
+        words=("source", "arm", "baseline"),
+        whole=("length", "seeds"),
+        real=("mean",),
+        real_or_empty=("ci_low", "ci_high"),
+        may_be_empty=True,
+    )
+    percent = 100.0 * accuracy["correct"] / accuracy["total"]
+    return BySource(accuracy.assign(percent=percent).drop(columns="correct"), differences)
 
 
 def _claims(path: Path) -> tuple[Claim, ...]:

@@ -20,7 +20,7 @@ from attnscale.report.tables import (
     published_difference,
     published_row,
 )
-from attnscale.report.words import interval, joined, p_value, share, signed, unsigned
+from attnscale.report.words import count, interval, joined, p_value, share, signed, unsigned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +105,31 @@ def accuracy_grid(data: RunData) -> Grid:
         if any(not line.published for line in lines):
             blocks.append(Block(title, tuple(lines)))
     return Grid(("arm", *map(str, data.lengths), "seeds"), tuple(blocks))
+
+
+def source_grid(data: RunData) -> Grid | None:
+    """Accuracy and differences of the arms of the main figure, source by source; None if there is one source only."""
+    if data.by_source is None:
+        return None
+    arms = [arm for arm in data.arms if arm in main_arms(data.config)]
+    blocks = []
+    for source in data.by_source.sources:
+        accuracy, differences = (
+            table[table["source"] == source] for table in (data.by_source.accuracy, data.by_source.differences)
+        )
+        first = accuracy.iloc[0]
+        told = count(int(first["documents"]), "document"), count(int(first["total"]), "target")
+        lines = [_accuracy_line(data, accuracy_row(data, arm, accuracy), digits=1) for arm in arms]
+        blocks.append(Block(f"{source}, accuracy, %, on {joined(told)}", tuple(lines)))
+        found = (
+            difference_row(data, arm, reference, differences)
+            for arm in arms
+            if (reference := reference_of(data.config, arm))
+        )
+        lines = [_difference_line(data, row, digits=1) for row in found if row is not None]
+        if lines:
+            blocks.append(Block(f"{source}, difference, points, with {_confidence(data)} interval", tuple(lines)))
+    return Grid(("", *map(str, data.lengths), "seeds"), tuple(blocks))
 
 
 def difference_grid(data: RunData) -> Grid:

@@ -28,6 +28,7 @@ from attnscale.report.grids import (
     needs_grid,
     origin,
     random_keys_grid,
+    source_grid,
 )
 from attnscale.report.spread import spread_lengths
 from attnscale.report.words import count, joined, share, signed, tokens, unsigned
@@ -105,6 +106,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "main": main_grid(data),
         "accuracy": accuracy_grid(data),
         "differences": difference_grid(data),
+        "sources": source_grid(data),
         "growth": growth_grid(data),
         "entropy": entropy_grid(data),
         "needs": needs_grid(data),
@@ -117,6 +119,9 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "data": data,
         "config": data.config,
         "several_seeds": data.several_seeds(),
+        "unmeasured": [name for name in data.config.source_names if name not in data.by_source.sources]
+        if data.by_source is not None
+        else [],
         "mixed": any(kind_of(data.config, arm) == "mixed" for arm in data.arms),
         "growth_seeds": data.several_seeds(data.config.evaluation.snapshot_arms),
         "answer": answer(data),
@@ -144,6 +149,7 @@ def _sections(data: RunData, drawings: Mapping[str, Drawing], grids: Mapping[str
     wanted = (
         ("all-arms", "All arms", True),
         ("differences", "All differences", not data.differences.empty),
+        ("sources", "By source of the text", grids["sources"]),
         ("growth", "Growth over training", grids["growth"]),
         ("repairs", "Positions × log n", "repairs" in drawings),
         ("entropy", "Entropy", grids["entropy"]),

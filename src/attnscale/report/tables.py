@@ -53,9 +53,10 @@ class Row:
     """Name of the arm the differences are taken to, if they are differences."""
 
 
-def accuracy_row(data: RunData, arm: str) -> Row:
-    """Accuracy of an arm in percent."""
-    mine = data.accuracy[data.accuracy["arm"] == arm]
+def accuracy_row(data: RunData, arm: str, table: pd.DataFrame | None = None) -> Row:
+    """Accuracy of an arm in percent, from the run's table or from another with its columns arm, length, percent."""
+    table = data.accuracy if table is None else table
+    mine = table[table["arm"] == arm]
     cells = {n: Cell.over([float(x) for x in mine.loc[mine["length"] == n, "percent"]]) for n in data.lengths}
     return Row(arm, cells)
 
@@ -77,9 +78,9 @@ def published_row(row: Published) -> Row:
     return Row(row.label, _published(row.percent), published=True)
 
 
-def difference_row(data: RunData, arm: str, reference: str) -> Row | None:
-    """Points between two arms; None if they were not compared."""
-    table = data.differences
+def difference_row(data: RunData, arm: str, reference: str, table: pd.DataFrame | None = None) -> Row | None:
+    """Points between two arms, from the run's table or another like it; None if they were not compared."""
+    table = data.differences if table is None else table
     mine = table[(table["arm"] == arm) & (table["baseline"] == reference)]
     cells = {
         int(row["length"]): Cell(
@@ -87,8 +88,8 @@ def difference_row(data: RunData, arm: str, reference: str) -> Row | None:
             float(row["ci_low"]),
             float(row["ci_high"]),
             int(row["seeds"]),
-            float(row["p"]),
-            float(row["p_holm"]),
+            float(row.get("p", math.nan)),
+            float(row.get("p_holm", math.nan)),
         )
         for row in mine.to_dict("records")
     }
