@@ -52,9 +52,9 @@ class JsonReader(Section):
     """Every record of a JSON file is a document."""
 
     kind: Literal["json"] = Field(description="JSON")
-    records: str = Field(
-        default="",
-        description="where the records are, a list or a map: keys from the outermost on with dots between them; empty: "
+    records: str | None = Field(
+        default=None,
+        description="where the records are, a list or a map: keys from the outermost on with dots between them; null: "
         "the file itself",
     )
     text: str | None = Field(default=None, description="key of a record that holds its text; null: it is the text")

@@ -1,9 +1,11 @@
 """The corpus stage as a whole: what it writes, and what must not change it."""
 
+import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ def _hub_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path / "hub"))
 
 
-def files_source(paths: Path, **more: str) -> FilesSource:
+def files_source(paths: Path, **more: Any) -> FilesSource:
     return FilesSource(kind="files", name=more.pop("name", "mine"), paths=str(paths), **more)
 
 
@@ -130,7 +132,7 @@ def test_text_read_in_many_pieces_gives_the_same_bytes(tmp_path: Path, monkeypat
     [
         ([], "matches no file"),
         (["short"], "has no document left of 1 (1 shorter than 10 characters"),
-        (["a document alone"], "has one document left of 1"),
+        (["a document alone"], "set cut_at of its source to cut it into pieces"),
         (["a document twice", "a document twice"], r"has one document left of 2 (0 shorter than 10 characters, 1 dup"),
     ],
 )
@@ -143,6 +145,78 @@ def test_a_corpus_that_cannot_be_split_is_refused_and_writes_nothing(
         build_corpus(settings(files_source(tmp_path / "*.txt")), tmp_path / "out")
     assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_documents_with_few_chinese_characters_are_dropped_and_counted(tmp_path: Path) -> None:
+    texts = [f"第{number}回 宴桃园豪杰三结义，斩黄巾英雄首立功" for number in range(9)]
+    # The radicals of PDF files count, and 6 of 10 characters are enough.
+    for number, text in enumerate([*texts, "⼀⼆⼈⼝⼟⼤abcd", "桃园豪杰三abcde", "words only, none of it Chinese"]):
+        (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
+    build_corpus(settings(files_source(tmp_path / "*.txt"), min_han_share=0.6), tmp_path / "out")
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["dropped"]["little_han"] == 2
+    assert manifest["cleaning"]["min_han_share"] == 0.6
+    assert manifest["sources"][0]["documents_kept"] == 10
+
+
+def test_one_huge_document_is_cut_and_thousands_of_tiny_ones_are_joined(tmp_path: Path) -> None:
+    huge = "\r\n".join(f"Line number {number} of a long document." for number in range(100_000))
+    (tmp_path / "huge.txt").write_bytes(b"\xef\xbb\xbf" + huge.encode())
+    tiny = "".join(json.dumps({"text": f"tiny {number}"}) + "\n" for number in range(5000))
+    (tmp_path / "tiny.jsonl").write_text(tiny, encoding="utf-8")
+    build_corpus(
+        settings(
+            files_source(tmp_path / "huge.txt", name="huge", cut_at=50_000),
+            files_source(tmp_path / "tiny.jsonl", name="tiny", join_until=1000),
+            min_characters=1000,
+        ),
+        tmp_path / "out",
+    )
+    manifest = manifest_of(tmp_path / "out")
+    counted = {
+        source["name"]: (source["documents_read"], source["documents_after_cutting_and_joining"])
+        for source in manifest["sources"]
+    }
+    assert counted["huge"][0] == 1
+    assert 75 < counted["huge"][1] < 85
+    assert counted["tiny"][0] == 5000
+    assert 40 < counted["tiny"][1] < 55
+    assert manifest["dropped"]["too_short"] == 0
+    documents = [*read_documents(tmp_path / "out/train.jsonl"), *read_documents(tmp_path / "out/held_out.jsonl")]
+    lines = [line for document in documents for line in document.text.split("\n")]
+    # Nothing is lost, doubled or cut inside a line.
+    assert sorted(line for line in lines if line.startswith("Line")) == sorted(huge.split("\r\n"))
+    assert sum(line.startswith("tiny") for line in lines) == 5000
+
+
+def test_thousands_of_tiny_files_that_stay_apart_are_dropped_and_counted(tmp_path: Path) -> None:
+    pattern = write_texts(tmp_path / "in", 2000)
+    for number in range(3):
+        (tmp_path / "in" / f"long{number}.txt").write_text(f"{number} long enough " * 10, encoding="utf-8")
+    build_corpus(settings(files_source(pattern), min_characters=100), tmp_path / "out")
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["dropped"]["too_short"] == 2000
+    assert manifest["sources"][0]["documents_kept"] == 3
+
+
+def test_what_reading_skips_is_told_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "in"
+    write_texts(folder, 10)
+    (folder / "latin.txt").write_bytes("Grüße aus Köln".encode("latin-1"))
+    (folder / "rows.jsonl").write_bytes(
+        b'{"text": "a row that can be read"}\n\n{"body": "no text"}\n{"text": \n{"text": "\xe4"}\n{"text": "last row"}'
+    )
+    (folder / "half.txt.gz").write_bytes(gzip.compress(b"text" * 1000, mtime=0)[:-20])
+    build_corpus(settings(files_source(folder / "*", on_problem="skip"), min_characters=5), tmp_path / "out")
+    [source] = manifest_of(tmp_path / "out")["sources"]
+    assert source["skipped"] == {"blank_lines": 1, "damaged": 1, "no_json": 1, "no_text": 1, "wrong_encoding": 2}
+    assert (source["documents_read"], source["documents_kept"]) == (12, 12)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped: ")]
+    assert len(told) == 5
+    assert any("rows.jsonl line 3 has no key text" in line for line in told)
+    with pytest.raises(UserError, match=r"half\.txt\.gz is damaged"):
+        build_corpus(settings(files_source(folder / "*")), tmp_path / "out2")
+    assert not (tmp_path / "out2").exists()
 
 
 def test_an_empty_table_of_documents_is_an_empty_corpus(tmp_path: Path) -> None:
@@ -159,7 +233,7 @@ def test_two_documents_are_enough_for_one_on_each_side(tmp_path: Path) -> None:
         assert split["train"]["documents"] == split["held_out"]["documents"] == 1
 
 
-def test_a_data_set_is_read_with_load_dataset_and_its_rows_are_hashed(tmp_path: Path) -> None:
+def test_a_data_set_is_read_and_its_rows_are_hashed(tmp_path: Path) -> None:
     folder, cache = tmp_path / "data", tmp_path / "cache"
     folder.mkdir()
 
@@ -187,9 +261,9 @@ def test_a_data_set_is_read_with_load_dataset_and_its_rows_are_hashed(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text_field": "nothing"}, "has no column nothing; text_field must be one of: text, number"),
-        ({"text_field": "number"}, "row 0 of .*: number is no text"),
-        ({"split": "test"}, "cannot load the data set .* at revision main"),
+        ({"text_field": "nothing"}, r"train\.jsonl line 1 has no key nothing;"),
+        ({"text_field": "number"}, r"train\.jsonl line 1: number is no text;"),
+        ({"split": "test"}, "at revision main has no split test; split must be one of: train"),
         ({"name": "no such/folder/of/data"}, "cannot load the data set no such/folder/of/data"),
     ],
 )

@@ -137,7 +137,7 @@ def test_members_that_are_missing_or_no_utf8_are_told(index: Path, tmp_path: Pat
         pass
     with (
         open_source(source_of(index, members="*/bad/*"), tmp_path / "cache") as opened,
-        pytest.raises(UserError, match=r"bad/c\.txt in attnscaletexts 1\.0 is not UTF-8 at byte 5"),
+        pytest.raises(UserError, match=r"bad/c\.txt in attnscaletexts 1\.0 is not UTF-8 at byte 5, line 1; convert it"),
     ):
         list(opened.documents)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from pydantic import ValidationError
 
 from attnscale.config import FilesSource
 from attnscale.corpus.sources import open_source
@@ -69,6 +70,29 @@ def test_a_large_compressed_file_is_read_whole_and_two_packed_parts_are_one_file
         assert [text for _, text in read(tmp_path / f"x.jsonl{suffix}")] == [json.loads(line)["text"] for line in lines]
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "gb18030", "big5", "utf-16", "utf-8-sig"])
+def test_files_in_another_encoding_are_read_if_it_is_told(tmp_path: Path, encoding: str) -> None:
+    text = "三国演义\r\n\r\n第一回" if encoding in ("gb18030", "big5") else "Grüße\r\n\r\naus Köln"
+    text = text.replace("三国演义", "三國演義").replace("义", "義") if encoding == "big5" else text
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    assert read(tmp_path / "a.txt", encoding=encoding) == [("a.txt", text)]
+    (tmp_path / "b.jsonl").write_bytes(json.dumps({"text": text}, ensure_ascii=False).encode(encoding) + b"\n")
+    if encoding == "utf-16":
+        with pytest.raises(UserError, match=r"b\.jsonl cannot be split into lines in utf-16"):
+            read(tmp_path / "b.jsonl", encoding=encoding)
+    else:
+        assert read(tmp_path / "b.jsonl", encoding=encoding) == [("b.jsonl:1", text)]
+
+
+def test_an_encoding_that_does_not_fit_or_is_unknown_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"odd!!")
+    with pytest.raises(UserError, match=r"a\.txt is not UTF-16"):
+        read(tmp_path / "a.txt", encoding="utf-16")
+    for name in ("latin-9000", "rot13", "base64"):
+        with pytest.raises(ValidationError, match="is no encoding of text that Python knows"):
+            read(tmp_path / "a.txt", encoding=name)
+
+
 def test_another_field_can_hold_the_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "words"}\n', encoding="utf-8")
     (tmp_path / "b.parquet").write_bytes(parquet(["rows"], column="body"))
@@ -107,8 +131,10 @@ def test_the_hash_over_files_is_what_a_shell_can_compute_and_is_checked(tmp_path
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.txt", b"good \xff bad", r"a\.txt is not UTF-8 at byte 5;"),
-        ("a.txt.gz", gzip.compress(b"\xe4", mtime=0), r"a\.txt\.gz is not UTF-8 at byte 0;"),
+        ("a.txt", b"one\ntwo\r\ngood \xff bad", r"a\.txt is not UTF-8 at byte 14, line 3; .* set encoding"),
+        ("a.txt", "Köln".encode("latin-1"), r"a\.txt is not UTF-8 at byte 1, line 1;"),
+        ("a.txt", "Köln".encode("utf-16"), r"a\.txt is not UTF-8 at byte 0, line 1;"),
+        ("a.txt.gz", gzip.compress(b"\xe4", mtime=0), r"a\.txt\.gz is not UTF-8 at byte 0, line 1;"),
         ("a.jsonl", b'{"text": "ok"}\n{"text": "\xe4"}\n', r"a\.jsonl line 2 is not UTF-8 at byte 25;"),
         ("a.jsonl", b'{"text": "ok"}\n{"text": \n', r"a\.jsonl line 2 is no valid JSON"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl line 1 is no valid JSON"),

@@ -152,8 +152,11 @@ def _open(path: Path) -> IO[bytes]:
 def _read_jsonl(
     stream: IO[bytes], path: Path, title: str, text_field: str, encoding: str, skipped: Skipped
 ) -> Iterator[Raw]:
-    if "\n".encode(encoding) != b"\n":
-        raise Unreadable("wrong_encoding", f"{path} cannot be split into lines in {encoding}; convert it to UTF-8")
+    try:
+        b"\n".decode(encoding)
+    except UnicodeError:  # of two bytes and more for every character, as UTF-16 has
+        sentence = f"{path} cannot be split into lines in {encoding}; convert it to UTF-8"
+        raise Unreadable("wrong_encoding", sentence) from None
     offset = 0
     for number, line in enumerate(stream, start=1):
         if line.removeprefix(b"\xef\xbb\xbf").isspace():

@@ -73,7 +73,7 @@ def _read_json(reader: JsonReader, name: str, content: str, place: str) -> Itera
         records = json.loads(content)
     except (ValueError, RecursionError):
         raise UserError(f"{place} is no JSON; correct members or reader in corpus.sources") from None
-    for key in filter(None, reader.records.split(".")):
+    for key in reader.records.split(".") if reader.records else ():
         if not isinstance(records, dict) or key not in records:
             raise UserError(f"{place} has nothing at {reader.records}; correct reader.records in corpus.sources")
         records = records[key]
