@@ -54,8 +54,15 @@ class SourceRecord(Record):
     licence: str
     sha256: str | None = None
     documents_read: int = Field(ge=0)
+    documents_after_cutting_and_joining: int | None = Field(default=None, ge=0)
     documents_kept: int = Field(ge=0)
     characters: int = Field(ge=0)
+
+    @property
+    def documents_made(self) -> int:
+        """Documents that could be kept or dropped: those read, or what cutting and joining made of them."""
+        made = self.documents_after_cutting_and_joining
+        return self.documents_read if made is None else made
 
 
 class SideRecord(Record):
@@ -87,6 +94,7 @@ class TokensManifest(Record):
     vocabulary_size: int = Field(ge=1)
     train_tokens: int = Field(ge=1)
     held_out_tokens: int = Field(ge=1)
+    held_out_unknown_tokens: int = Field(default=0, ge=0)
 
 
 class EvaluationRecord(Record):
