@@ -76,6 +76,13 @@ def test_both_pages_show_them_and_what_could_not_be_measured(run: Path) -> None:
     assert '<a href="#sources">By source of the text</a>' in (run / "report/index.html").read_text(encoding="utf-8")
 
 
+def test_in_markdown_a_blank_line_stands_before_the_table(run: Path) -> None:
+    page = (run / "report/report.md").read_text(encoding="utf-8")
+    section = page.partition("## By source of the text\n\n")[2]
+    assert section.split("\n")[1] == ""
+    assert section.split("\n")[2].startswith("|  | 64 | 256 | seeds |")
+
+
 def test_the_figures_need_no_font_for_the_names_of_sources(run: Path) -> None:
     for path in (run / "report/figures").glob("*.svg"):
         assert "三" not in path.read_text(encoding="utf-8")
