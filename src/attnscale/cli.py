@@ -268,6 +268,20 @@ def verify(run: Annotated[Path, typer.Argument(help="Folder of a finished run, r
 
 
 @app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, results/NAME.")],
+    text: Annotated[str, typer.Argument(help="Text with [MASK] wherever a token is to be predicted.")],
+    arm: Annotated[str | None, typer.Option(help="One arm; default: all.")] = None,
+    seed: Annotated[int | None, typer.Option(help="One seed; default: the first of each arm.")] = None,
+    top: Annotated[int, typer.Option(help="How many tokens to show.", min=1)] = 5,
+) -> None:
+    """Show the likeliest tokens at every [MASK] of a text, by every arm of a run."""
+    from attnscale.predict import predict as run_prediction
+
+    print(run_prediction(run, text, arm=arm, seed=seed, top=top), end="")
+
+
+@app.command()
 def variants(
     module: Annotated[list[Path], typer.Option(help="A Python file of your own with more variants.")] = [],  # noqa: B006
 ) -> None:
