@@ -1,5 +1,6 @@
 """The command line: one subcommand per stage, which is all that the Snakemake rules call."""
 
+import enum
 import io
 import shutil
 import sys
@@ -48,6 +49,12 @@ CsvFile = Annotated[Path, typer.Option(help="CSV file to write.")]
 Configfile = Annotated[Path, typer.Option(help="A configuration file.")]
 
 _S = TypeVar("_S", bound=Section)
+
+
+class Form(enum.StrEnum):
+    """Forms in which models come and go."""
+
+    hf = "hf"
 
 
 def _settings(model: type[_S], text: str) -> _S:
@@ -279,6 +286,24 @@ def predict(
     from attnscale.predict import predict as run_prediction
 
     print(run_prediction(run, text, arm=arm, seed=seed, top=top), end="")
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, results/NAME.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
+    arm: Annotated[str, typer.Option(help="Which arm.")],
+    seed: Annotated[int | None, typer.Option(help="Which seed; default: the first of the arm.")] = None,
+    to: Annotated[Form, typer.Option(help="Form of the folder; hf: Hugging Face transformers.")] = Form.hf,
+    length: Annotated[
+        int | None, typer.Option(help="Fold a scale that changes with n in at this n; default: it follows n.")
+    ] = None,
+) -> None:
+    """Write a finished model as a folder that transformers loads."""
+    from attnscale.export import export as run_export
+
+    assert to is Form.hf  # the only one so far
+    print(run_export(run, folder, arm=arm, seed=seed, length=length))
 
 
 @app.command()

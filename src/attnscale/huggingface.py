@@ -44,12 +44,13 @@ def from_roformer(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]
     return ours
 
 
-def to_roformer(state: Mapping[str, Tensor], layers: int, positions: int) -> dict[str, Tensor]:
+def to_roformer(state: Mapping[str, Tensor], layers: int, heads: int, positions: int) -> dict[str, Tensor]:
     """The inverse of `from_roformer`: weights of our encoder under the names of a `transformers.RoFormerForMaskedLM`.
 
     Args:
         state: a state dict of `attnscale.model.Encoder` with `recipe: faithful`, without learned factors.
         layers: number of blocks.
+        heads: attention heads per block.
         positions: rows of the table of positions, the most tokens that theirs can read.
 
     Returns:
@@ -73,6 +74,7 @@ def to_roformer(state: Mapping[str, Tensor], layers: int, positions: int) -> dic
             parts = state[f"{block}.attention.qkv.{kind}"].chunk(3)
             for part, tensor in zip(("query", "key", "value"), parts, strict=True):
                 theirs[f"{layer}.attention.self.{part}.{kind}"] = tensor
+    theirs["roformer.encoder.embed_positions.weight"] = _sines(positions, len(state["segment"]) // heads)
     theirs |= {
         f"{their}.{kind}": state[f"{mine}.{kind}"] for mine, their in names.items() for kind in ("weight", "bias")
     }
@@ -88,3 +90,10 @@ def _block_names(block: str, layer: str) -> dict[str, str]:
         f"{block}.feed_forward.2": f"{layer}.output.dense",
         f"{block}.feed_forward_norm": f"{layer}.output.LayerNorm",
     }
+
+
+def _sines(positions: int, size: int) -> Tensor:
+    """Their table of positions, (N, D): sines of the rotary angles in the first half, cosines in the second."""
+    pairs_P = torch.arange(0, size, 2, dtype=torch.float64)
+    angles_NP = torch.outer(torch.arange(positions, dtype=torch.float64), 10000.0 ** (-pairs_P / size))
+    return torch.cat([angles_NP.sin(), angles_NP.cos()], dim=1).float()

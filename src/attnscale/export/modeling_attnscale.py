@@ -105,7 +105,7 @@ class AttnscaleBlock(nn.Module):
         return x_BNE + self.feed_forward(self.feed_forward_norm(x_BNE))  # type: ignore[no-any-return]
 
 
-class AttnscaleForMaskedLM(PreTrainedModel):  # type: ignore[misc, unused-ignore]
+class AttnscaleForMaskedLM(PreTrainedModel):
     """Logits over the vocabulary at every token; the decoder is the embedding."""
 
     config_class = AttnscaleConfig
@@ -120,9 +120,7 @@ class AttnscaleForMaskedLM(PreTrainedModel):  # type: ignore[misc, unused-ignore
         self.embedding_norm = _norm(config)
         self.blocks = nn.ModuleList(AttnscaleBlock(config) for _ in range(config.num_hidden_layers))
         self.final_norm = nn.Identity() if faithful else _norm(config)
-        self.transform = (
-            nn.Sequential(nn.Linear(width, width), nn.GELU(), _norm(config)) if faithful else nn.Identity()
-        )
+        self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), _norm(config)) if faithful else nn.Identity()
         self.decoder_bias = nn.Parameter(torch.zeros(config.vocab_size))
         # A parameter, so that it is saved and loaded like any weight; nothing trains it.
         table = torch.ones(config.scales) if config.scales else None
@@ -133,7 +131,7 @@ class AttnscaleForMaskedLM(PreTrainedModel):  # type: ignore[misc, unused-ignore
         """The embedding."""
         return self.embedding
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         """Put another embedding in its place."""
         self.embedding = value
 
@@ -157,7 +155,7 @@ class AttnscaleForMaskedLM(PreTrainedModel):  # type: ignore[misc, unused-ignore
         Returns:
             Logits of shape (B, N, V).
         """
-        rows, length = input_ids.shape
+        length = input_ids.shape[1]
         real_BN = None if attention_mask is None else attention_mask.bool()
         mask_B11N = None if real_BN is None or bool(real_BN.all()) else real_BN[:, None, None, :]
         turns_BN2P = self._turns(length, real_BN, input_ids.device)

@@ -27,11 +27,13 @@ class Scales:
 
     Attributes:
         common_B: factor that all layers and heads share, for every n that was asked for, float64.
-        heads_GH: factor of every head, the same for all these n, float64.
+        heads_GH: factor of every head on top of it, at the largest of these n, float64.
+    heads_vary: whether that of any head is another one at the smallest of these n.
     """
 
     common_B: Tensor
     heads_GH: Tensor
+    heads_vary: bool
 
 
 @torch.no_grad()
@@ -44,8 +46,7 @@ def scales(model: Encoder, numbers: list[int], *, longest: int) -> Scales:
         longest: positions up to this one are looked at, to see that none has a factor of its own.
 
     Raises:
-        UserError: the attention or its positions are more than a factor per head, or the factor of a head changes with
-            n in another way than that of its sisters.
+        UserError: the attention or its positions are more than a factor per head.
     """
     variant, size = model.variant, model.config.width // model.config.heads
     for method in _BEYOND_A_FACTOR:
@@ -65,32 +66,25 @@ def scales(model: Encoder, numbers: list[int], *, longest: int) -> Scales:
     )
     common_B = variant.factor(context).expand(len(numbers)) * math.sqrt(size)
     layers = [dict(block.attention.learned.items()) for block in model.blocks]  # type: ignore[union-attr, operator]
-    heads_GH = torch.stack([_factor_of_heads(variant, context, learned) for learned in layers])
-    return Scales(common_B, heads_GH)
+    ends = [dataclasses.replace(context, n_B=end[None]) for end in (n_B.min(), n_B.max())]
+    low_GH, high_GH = (torch.stack([_factor_of_heads(variant, end, learned) for learned in layers]) for end in ends)
+    return Scales(common_B, high_GH, not torch.allclose(low_GH, high_GH, rtol=1e-6, atol=0.0))
 
 
 def _factor_of_heads(variant: Attention, context: Context, learned: Mapping[str, Tensor]) -> Tensor:
     """What `queries` multiplies each head with, (H,) float64."""
     if type(variant).queries is Attention.queries:
         return torch.ones(context.heads, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(0)
     shape = (1, context.heads, len(context.positions_N), context.head_size)
-    q_1HND = torch.randn(shape, generator=generator, dtype=torch.float64)
-    factors = []
-    # Smallest and largest n, one after the other: all at once, long rows would fill the memory.
-    for n_B in (context.n_B.min()[None], context.n_B.max()[None]):
-        here = dataclasses.replace(context, n_B=n_B, learned=learned)
-        ratio_1HND = variant.queries(q_1HND, here).double() / q_1HND
-        first_1H11 = ratio_1HND[:, :, :1, :1]
-        if not torch.allclose(ratio_1HND, first_1H11.expand_as(ratio_1HND), rtol=1e-6, atol=0.0):
-            raise UserError(
-                f"{variant.name} changes queries by more than a factor per head, such as one per position, which no "
-                "weights of queries can hold"
-            )
-        factors.append(first_1H11.flatten())
-    if not torch.allclose(*factors, rtol=1e-6, atol=0.0):
-        raise UserError(f"the heads of {variant.name} change with n each in its own way; give one --length")
-    return factors[0]
+    q_1HND = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ratio_1HND = variant.queries(q_1HND, dataclasses.replace(context, learned=learned)).double() / q_1HND
+    first_1H11 = ratio_1HND[:, :, :1, :1]
+    if not torch.allclose(ratio_1HND, first_1H11.expand_as(ratio_1HND), rtol=1e-6, atol=0.0):
+        raise UserError(
+            f"{variant.name} changes queries by more than a factor per head, such as one per position, which no "
+            "weights of queries can hold"
+        )
+    return first_1H11.flatten()
 
 
 def fold(state: Mapping[str, Tensor], factor_GH: Tensor) -> dict[str, Tensor]:
