@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-import yaml
 from pydantic import ValidationError
 
 from attnscale import __version__
@@ -27,6 +26,7 @@ from attnscale.config import (
 )
 from attnscale.errors import UserError, sentence_for_os_error
 from attnscale.findings import explain
+from attnscale.yaml_files import resolved_yaml
 
 # Stages are imported inside their commands: torch alone takes seconds, and `attnscale --help` needs none of them.
 
@@ -241,7 +241,12 @@ def report(
         print(
             f"note: {configfile} has changed since that run ({named}); the report is of what was run", file=sys.stderr
         )
-    build_report(run, output or run / "report")
+    if (run / "checkpoint.json").is_file():
+        from attnscale.report.checkpoint import build_checkpoint_report
+
+        build_checkpoint_report(run, output or run / "report")
+    else:
+        build_report(run, output or run / "report")
     if output is None:
         refresh_manifest(run, "report")
         print(f"written: {run / 'report' / 'index.html'}")
@@ -304,6 +309,21 @@ def export(
 
     assert to is Form.hf  # the only one so far
     print(run_export(run, folder, arm=arm, seed=seed, length=length))
+
+
+@app.command("import")
+def import_(
+    form: Annotated[Form, typer.Argument(help="Form of the checkpoint; hf: Hugging Face transformers.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a RoFormerForMaskedLM: config.json, weights, tokenizer.")],
+    configfile: Configfile,
+    lock: Annotated[Path, typer.Option(help="The lock file the environment was made from.")] = Path("envs/run.lock"),
+) -> None:
+    """Evaluate a finished RoFormer from elsewhere, as it is and with what changes at test time; trains nothing."""
+    from attnscale.checkpoint import import_checkpoint
+
+    assert form is Form.hf  # the only one so far
+    run = import_checkpoint(folder, configfile, lock=lock)
+    print(f"written: {run / 'report' / 'index.html'}")
 
 
 @app.command()
@@ -410,12 +430,6 @@ def version() -> None:
 def _refuse_to_overwrite(configfile: Path, output: Path | None) -> None:
     if output is not None and output.exists() and output.samefile(configfile):
         raise UserError(f"--output {output} is the configuration itself, which would be lost; give another file")
-
-
-def resolved_yaml(config: Config) -> str:
-    """A configuration as YAML with every default spelled out, keys in the order of the documentation."""
-    data = config.model_dump(mode="json")
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
 def main() -> None:

@@ -8,15 +8,14 @@ import json
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from tokenizers import models as tokenizer_models
 
 from attnscale import engine
 from attnscale.errors import UserError
-from attnscale.finished import chosen_arm, chosen_seed, load_encoder, load_run_tokenizer, read_run
+from attnscale.finished import RunTokenizer, chosen_arm, chosen_seed, load_encoder, load_run_tokenizer, read_run
 from attnscale.model import Encoder
 from attnscale.tokens.load import load_vocabulary
-from attnscale.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
+from attnscale.tokens.vocabulary import Vocabulary
 
 MASK = "[MASK]"
 
@@ -69,7 +68,7 @@ def predict(run: Path, text: str, *, arm: str | None = None, seed: int | None = 
     return "".join(f"{line}\n" for line in lines)
 
 
-def masked_ids(tokenizer: Tokenizer, vocabulary: Vocabulary, text: str) -> list[int]:
+def masked_ids(tokenizer: RunTokenizer, vocabulary: Vocabulary, text: str) -> list[int]:
     """Ids of a text in which [MASK] stands for one token each.
 
     A byte-level token holds the blank in front of its word, so a blank in front of [MASK] is part of what is to be
@@ -78,18 +77,18 @@ def masked_ids(tokenizer: Tokenizer, vocabulary: Vocabulary, text: str) -> list[
     # Late: it imports `datasets`, which takes a second.
     from attnscale.corpus.clean import clean_text
 
-    blank_belongs = isinstance(tokenizer.model, tokenizer_models.BPE)
+    blank_belongs = isinstance(tokenizer.tokenizer.model, tokenizer_models.BPE)
     *before, last = clean_text(text).split(MASK)
     ids: list[int] = []
     for part in before:
         cut = part[:-1] if blank_belongs and part.endswith(" ") else part
-        ids += [*tokenizer.encode(cut).ids, vocabulary.mask_id]
-    return ids + list(tokenizer.encode(last).ids)
+        ids += [*tokenizer.encode(cut), vocabulary.mask_id]
+    return ids + tokenizer.encode(last)
 
 
 @torch.inference_mode()
 def guess(
-    model: Encoder, tokenizer: Tokenizer, vocabulary: Vocabulary, ids: list[int], top: int
+    model: Encoder, tokenizer: RunTokenizer, vocabulary: Vocabulary, ids: list[int], top: int
 ) -> list[tuple[Guess, ...]]:
     """The likeliest tokens at every [MASK], likeliest first; probabilities are over the whole vocabulary.
 
@@ -106,15 +105,9 @@ def guess(
     for shares_V in shares_SV:
         best = torch.sort(shares_V, descending=True, stable=True)
         ids_of_best = best.indices[:top].tolist()
-        texts = [_token(tokenizer, index) for index in ids_of_best]
+        texts = [tokenizer.token(index) for index in ids_of_best]
         found.append(tuple(map(Guess, texts, best.values[:top].tolist())))
     return found
-
-
-def _token(tokenizer: Tokenizer, index: int) -> str:
-    if index < len(SPECIAL_TOKENS):
-        return SPECIAL_TOKENS[index]
-    return str(tokenizer.decode([index], skip_special_tokens=False))
 
 
 def _shown(text: str) -> str:

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from attnscale.attention import registered
 from attnscale.errors import UserError
 from attnscale.export import export
-from attnscale.finished import load_encoder, load_run_tokenizer, read_run
+from attnscale.finished import RunTokenizer, load_encoder, load_run_tokenizer, read_run
 from attnscale.predict import masked_ids
 from attnscale.tokens.load import load_vocabulary
 from tests.unit.conftest import LENGTH
@@ -126,8 +126,8 @@ def test_the_tokenizer_gives_the_ids_of_the_run_and_knows_mask(runs, tmp_path, r
     tokenizer = AutoTokenizer.from_pretrained(folder)
     original, vocabulary = load_run_tokenizer(run), load_vocabulary(run / "tokens")
     text = "the house of the people\n and  CONGRESS, é 中"
-    assert tokenizer(text)["input_ids"] == original.encode(text).ids
-    assert tokenizer.decode(original.encode(text).ids) == text
+    assert tokenizer(text)["input_ids"] == original.encode(text)
+    assert tokenizer.decode(original.encode(text)) == text
     masked = "the [MASK] of the [MASK] and law"
     assert tokenizer(masked)["input_ids"] == masked_ids(original, vocabulary, masked)
     assert (tokenizer.mask_token_id, tokenizer.pad_token_id) == (vocabulary.mask_id, vocabulary.pad_id)
@@ -154,7 +154,7 @@ def test_a_vocabulary_of_characters_leaves_too(tmp_path, tokens_dir):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     vocabulary = load_vocabulary(run / "tokens")
     masked = "天 [MASK]玄x[MASK]"
-    assert tokenizer(masked)["input_ids"] == masked_ids(original, vocabulary, masked)
+    assert tokenizer(masked)["input_ids"] == masked_ids(RunTokenizer(original), vocabulary, masked)
     assert tokenizer.decode(tokenizer("天地 玄黄")["input_ids"]) == "天地 玄黄"
 
 

@@ -10,7 +10,7 @@ import torch
 
 from attnscale.config import TokensConfig
 from attnscale.errors import UserError
-from attnscale.finished import load_encoder, load_run_tokenizer, read_run
+from attnscale.finished import RunTokenizer, load_encoder, load_run_tokenizer, read_run
 from attnscale.predict import masked_ids, predict
 from attnscale.tokens.load import load_vocabulary
 from attnscale.tokens.tokenizer import train_tokenizer
@@ -64,7 +64,7 @@ def test_every_arm_says_what_its_encoder_computes_with_its_own_settings_at_test_
         for block, place in zip(masks, places, strict=True):
             best = shares_NV[place].topk(4)
             assert [share for share, _ in block] == [round(100 * float(value), 2) for value in best.values]
-            assert [token for _, token in block] == [tokenizer.decode([index]) for index in best.indices.tolist()]
+            assert [token for _, token in block] == [tokenizer.token(index) for index in best.indices.tolist()]
     # All read beyond the training length, where nothing but the scale and the positions tells them apart.
     assert len({json.dumps(found[arm]) for arm in ("plain", "log_n", "clipped", "frozen")}) == 4
 
@@ -80,13 +80,13 @@ def test_one_arm_and_one_seed_can_be_asked_for(run):
 def test_a_blank_before_mask_is_part_of_what_is_predicted_in_a_byte_level_vocabulary_only():
     text = "the house of the people and the house of law"
     for kind, size in (("bpe", 300), ("character", 300)):
-        tokenizer = train_tokenizer(TokensConfig(kind=kind, vocabulary_size=size), [text] * 4)
-        vocabulary = Vocabulary(size=tokenizer.get_vocab_size())
+        trained = train_tokenizer(TokensConfig(kind=kind, vocabulary_size=size), [text] * 4)
+        tokenizer, vocabulary = RunTokenizer(trained), Vocabulary(size=trained.get_vocab_size())
         ids = masked_ids(tokenizer, vocabulary, "of the [MASK] of")
         masked = ids.index(vocabulary.mask_id)
         # In text, what lies around the mask has the very same ids.
-        assert ids[:masked] == tokenizer.encode("of the" if kind == "bpe" else "of the ").ids
-        assert ids[masked + 1 :] == tokenizer.encode(" of").ids
+        assert ids[:masked] == tokenizer.encode("of the" if kind == "bpe" else "of the ")
+        assert ids[masked + 1 :] == tokenizer.encode(" of")
     assert masked_ids(tokenizer, vocabulary, "[MASK][MASK]") == [vocabulary.mask_id] * 2
 
 

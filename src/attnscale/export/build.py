@@ -21,7 +21,7 @@ from attnscale.export.arm import LONGEST, Exported, prepared
 from attnscale.export.card import card, scale_words
 from attnscale.export.folding import fold
 from attnscale.files import write_bytes, write_json, write_text
-from attnscale.finished import chosen_arm, chosen_seed, load_run_tokenizer, read_run
+from attnscale.finished import chosen_arm, chosen_seed, is_imported, load_run_tokenizer, read_run
 from attnscale.huggingface import to_roformer
 from attnscale.tokens.load import load_vocabulary
 from attnscale.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -51,11 +51,13 @@ def export(run: Path, folder: Path, *, arm: str, seed: int | None = None, length
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already; give the name of a new folder, or remove it")
     config = read_run(run)
+    if is_imported(run):
+        raise UserError(f"{run} is an imported checkpoint, which has the form of transformers already; copy its folder")
     seed = chosen_seed(config, chosen_arm(config, arm), seed)
     if length is not None and not 1 <= length <= LONGEST:
         raise UserError(f"--length {length} must be a number of tokens from 1 to {LONGEST}")
     exported = prepared(run, config, arm, seed, length)
-    tokenizer, vocabulary = load_run_tokenizer(run), load_vocabulary(run / "tokens")
+    tokenizer, vocabulary = load_run_tokenizer(run).tokenizer, load_vocabulary(run / "tokens")
     state, table = _weights(exported)
     with _new_folder(folder) as part:
         # Metadata of one key: transformers of version 4 refuse a file without, and two keys have no fixed order.

@@ -85,7 +85,7 @@ class TokensManifest(Record):
 
     kind: str
     vocabulary_size: int = Field(ge=1)
-    train_tokens: int = Field(ge=1)
+    train_tokens: int = Field(ge=0)
     held_out_tokens: int = Field(ge=1)
 
 
