@@ -26,9 +26,13 @@ from attnscale.checkpoint.tokenizer import read_tokenizer
 from attnscale.checkpoint.weights import read_weights
 from attnscale.config import load_config
 from attnscale.errors import UserError
+from attnscale.evaluate import count_correct
+from attnscale.export import export
+from attnscale.finished import load_encoder, read_run
 from attnscale.manifest import verify
 from attnscale.predict import predict
 from attnscale.tokens.load import load_evaluation_set, load_held_out_tokens, load_vocabulary
+from tests.unit.finished_run import write_run
 from tests.unit.test_cli import assert_one_sentence, attnscale, names_in  # noqa: F401
 
 WORDS = ["the", "house", "of", "state", "and", "people", "has", "law", "year", "congress", *"天地玄黄宇宙洪荒"]
@@ -207,6 +211,7 @@ def test_the_import_leaves_a_run_with_the_tables_and_the_report_of_any_run(impor
                   "between the special tokens", "the checkpoint as it is"):  # fmt: skip
         assert words in report
     assert "ublished" not in report
+    assert "trained from the start" not in report
     assert verify(run) > 30
     assert load_config(run / "config.yaml").model.width == 32
 
@@ -444,6 +449,29 @@ def test_a_run_of_that_name_which_was_trained_is_left_alone(imported, attnscale,
     code, _, err = attnscale("import", "hf", imported[1].parents[1] / "checkpoint", "--configfile", "mine.yaml")
     assert_one_sentence(code, err, "results/mine", "another name")
     assert names_in(tmp_path / "results" / "mine") == ["accuracy.csv"]
+
+
+def test_what_leaves_as_a_roformer_comes_back_as_the_same_model(tokens_dir, tmp_path):
+    run = tmp_path / "run"
+    arms = {"plain": ARMS["as_it_is"], "log_n": {**ARMS["log_n"], "weights_of": "plain"}}
+    write_run(run, tokens_dir, arms=arms, model={"recipe": "faithful"})
+    export(run, tmp_path / "out", arm="plain")
+    configfile = write_configuration(tmp_path, arms=arms)
+    again = import_checkpoint(tmp_path / "out", configfile, results=tmp_path / "results")
+    # A tokenizer of ours puts nothing around a text, and has its special tokens in front already.
+    assert json.loads((again / "checkpoint.json").read_text())["frame"] is None
+    vocabulary = load_vocabulary(run / "tokens")
+    assert load_vocabulary(again / "tokens") == vocabulary
+    assert np.load(again / "tokens" / "checkpoint_ids.npy").tolist() == list(range(vocabulary.size))
+    data, cpu = load_evaluation_set(again / "tokens"), torch.device("cpu")
+    for arm in ("plain", "log_n"):
+        table = pd.read_csv(again / "evaluations" / arm / "seed0.csv")
+        encoder = load_encoder(run, read_run(run), arm, 0)
+        for length, rows in table.groupby("length"):
+            expected = count_correct(encoder, data, int(length), 1024, cpu, bf16=False)
+            assert (rows["correct"].tolist(), rows["total"].tolist()) == expected
+    text = "the house of the [MASK] and law"
+    assert predict(again, text, arm="log_n") == predict(run, text, arm="log_n")
 
 
 def test_an_imported_checkpoint_does_not_leave_again(imported, attnscale, tmp_path):  # noqa: F811

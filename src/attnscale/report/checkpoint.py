@@ -11,6 +11,7 @@ from attnscale.analysis.comparisons import depends_on_length
 from attnscale.config import Config
 from attnscale.files import read_json, write_text
 from attnscale.manifest import figures
+from attnscale.report.arms import KINDS
 from attnscale.report.data import RunData, load_run
 from attnscale.report.figures import COLOURS, STYLE, Drawing, accuracy, entropy, repairs, write
 from attnscale.report.grids import Grid, accuracy_grid, difference_grid, entropy_grid
@@ -74,9 +75,9 @@ def _context(
         "data": data,
         "config": data.config,
         "answer": _answer(data),
-        "accuracy": _without_published(accuracy_grid(data)),
+        "accuracy": _of_checkpoint(accuracy_grid(data)),
         "differences": difference_grid(data) if not data.differences.empty else None,
-        "entropy": entropy_grid(data),
+        "entropy": _of_checkpoint(measured) if (measured := entropy_grid(data)) else None,
         "kinds": arms_by_kind(data),
         "figures": drawings,
         "colours": [(f"--arm{i}", light, dark) for i, (light, dark) in enumerate(COLOURS)],
@@ -126,9 +127,14 @@ def _verdict(up: list[int], down: list[int]) -> str:
     return f"It is {' and '.join(parts)} tokens."
 
 
-def _without_published(grid: Grid) -> Grid:
+def _of_checkpoint(grid: Grid) -> Grid:
+    """A table without the article's rows, and without the word that the checkpoint was trained here."""
     blocks = (
-        dataclasses.replace(block, lines=tuple(line for line in block.lines if not line.published))
+        dataclasses.replace(
+            block,
+            title="the checkpoint as it is" if block.title == KINDS["trained"] else block.title,
+            lines=tuple(line for line in block.lines if not line.published),
+        )
         for block in grid.blocks
     )
     return dataclasses.replace(grid, blocks=tuple(blocks))
