@@ -1,5 +1,6 @@
 """The command line: one subcommand per stage, which is all that the Snakemake rules call."""
 
+import enum
 import io
 import shutil
 import sys
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-import yaml
 from pydantic import ValidationError
 
 from attnscale import __version__
@@ -26,6 +26,7 @@ from attnscale.config import (
 )
 from attnscale.errors import UserError, sentence_for_os_error
 from attnscale.findings import explain
+from attnscale.yaml_files import resolved_yaml
 
 # Stages are imported inside their commands: torch alone takes seconds, and `attnscale --help` needs none of them.
 
@@ -48,6 +49,12 @@ CsvFile = Annotated[Path, typer.Option(help="CSV file to write.")]
 Configfile = Annotated[Path, typer.Option(help="A configuration file.")]
 
 _S = TypeVar("_S", bound=Section)
+
+
+class Form(enum.StrEnum):
+    """Forms in which models come and go."""
+
+    hf = "hf"
 
 
 def _settings(model: type[_S], text: str) -> _S:
@@ -249,7 +256,12 @@ def report(
         print(
             f"note: {configfile} has changed since that run ({named}); the report is of what was run", file=sys.stderr
         )
-    build_report(run, output or run / "report")
+    if (run / "checkpoint.json").is_file():
+        from attnscale.report.checkpoint import build_checkpoint_report
+
+        build_checkpoint_report(run, output or run / "report")
+    else:
+        build_report(run, output or run / "report")
     if output is None:
         refresh_manifest(run, "report")
         print(f"written: {run / 'report' / 'index.html'}")
@@ -280,6 +292,53 @@ def verify(run: Annotated[Path, typer.Argument(help="Folder of a finished run, r
     from attnscale.manifest import verify as check
 
     print(f"{check(run)} files agree with {run / 'manifest.sha256'}")
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, results/NAME.")],
+    text: Annotated[str, typer.Argument(help="Text with [MASK] wherever a token is to be predicted.")],
+    arm: Annotated[str | None, typer.Option(help="One arm; default: all.")] = None,
+    seed: Annotated[int | None, typer.Option(help="One seed; default: the first of each arm.")] = None,
+    top: Annotated[int, typer.Option(help="How many tokens to show.", min=1)] = 5,
+) -> None:
+    """Show the likeliest tokens at every [MASK] of a text, by every arm of a run."""
+    from attnscale.predict import predict as run_prediction
+
+    print(run_prediction(run, text, arm=arm, seed=seed, top=top), end="")
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, results/NAME.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.")],
+    arm: Annotated[str, typer.Option(help="Which arm.")],
+    seed: Annotated[int | None, typer.Option(help="Which seed; default: the first of the arm.")] = None,
+    to: Annotated[Form, typer.Option(help="Form of the folder; hf: Hugging Face transformers.")] = Form.hf,
+    length: Annotated[
+        int | None, typer.Option(help="Fold a scale that changes with n in at this n; default: it follows n.")
+    ] = None,
+) -> None:
+    """Write a finished model as a folder that transformers loads."""
+    from attnscale.export import export as run_export
+
+    assert to is Form.hf  # the only one so far
+    print(run_export(run, folder, arm=arm, seed=seed, length=length))
+
+
+@app.command("import")
+def import_(
+    form: Annotated[Form, typer.Argument(help="Form of the checkpoint; hf: Hugging Face transformers.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a RoFormerForMaskedLM: config.json, weights, tokenizer.")],
+    configfile: Configfile,
+    lock: Annotated[Path, typer.Option(help="The lock file the environment was made from.")] = Path("envs/run.lock"),
+) -> None:
+    """Evaluate a finished RoFormer from elsewhere, as it is and with what changes at test time; trains nothing."""
+    from attnscale.checkpoint import import_checkpoint
+
+    assert form is Form.hf  # the only one so far
+    run = import_checkpoint(folder, configfile, lock=lock)
+    print(f"written: {run / 'report' / 'index.html'}")
 
 
 @app.command()
@@ -386,12 +445,6 @@ def version() -> None:
 def _refuse_to_overwrite(configfile: Path, output: Path | None) -> None:
     if output is not None and output.exists() and output.samefile(configfile):
         raise UserError(f"--output {output} is the configuration itself, which would be lost; give another file")
-
-
-def resolved_yaml(config: Config) -> str:
-    """A configuration as YAML with every default spelled out, keys in the order of the documentation."""
-    data = config.model_dump(mode="json")
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
 def main() -> None:

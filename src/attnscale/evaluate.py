@@ -49,6 +49,24 @@ def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, enviro
     device = torch.device(record["device"])
     model = load_model(settings, load_vocabulary(tokens_dir).size, weights).to(device).eval()
     data = load_evaluation_set(tokens_dir)
+    write_text(output, evaluation_table(settings, model, data, device, bf16=record["precision"] == "bf16"))
+
+
+def evaluation_table(
+    settings: EvaluateSettings, model: Encoder, data: EvaluationSet, device: torch.device, *, bf16: bool
+) -> str:
+    """Right predictions of a model, one row per length and block, as the text of a CSV file.
+
+    Args:
+        settings: the arm and the lengths.
+        model: its encoder in evaluation mode.
+        data: blocks with their stored masks.
+        device: where the model is.
+        bf16: compute in bf16.
+
+    Raises:
+        UserError: logits are not finite.
+    """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -56,15 +74,13 @@ def evaluate(settings: EvaluateSettings, tokens_dir: Path, weights: Path, enviro
     with Reporter(title, len(settings.lengths), unit="length") as reporter:
         for done, length in enumerate(settings.lengths, start=1):
             try:
-                correct_K, total_K = count_correct(
-                    model, data, length, settings.batch_tokens, device, bf16=record["precision"] == "bf16"
-                )
+                correct_K, total_K = count_correct(model, data, length, settings.batch_tokens, device, bf16=bf16)
             except UserError as error:
                 raise UserError(f"{settings.arm} seed {settings.seed}: {error}") from None
             for block, (correct, total) in enumerate(zip(correct_K, total_K, strict=True)):
                 writer.writerow((settings.arm, settings.seed, settings.step, length, block, correct, total))
             reporter.update(done, f"{length} tokens: accuracy {sum(correct_K) / sum(total_K):.2%}")
-    write_text(output, stream.getvalue())
+    return stream.getvalue()
 
 
 def load_model(settings: EvaluateSettings, vocabulary_size: int, weights: Path) -> Encoder:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from attnscale.errors import UserError
 
@@ -65,3 +66,9 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path} holds a control character, which YAML does not allow; remove it") from None
     except RecursionError:
         raise UserError(f"{path} is nested too deeply; check its brackets") from None
+
+
+def resolved_yaml(config: BaseModel) -> str:
+    """A configuration as YAML with every default spelled out, keys in the order of the documentation."""
+    data = config.model_dump(mode="json")
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)

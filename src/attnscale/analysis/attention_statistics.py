@@ -76,7 +76,31 @@ def attention_statistics(
     engine.prepare(settings.threads)
     device = torch.device(record["device"])
     model = load_model(settings, load_vocabulary(tokens_dir).size, weights).to(device).eval()
-    inputs_KN = load_evaluation_set(tokens_dir).inputs_KN[: settings.blocks]
+    inputs_KN = load_evaluation_set(tokens_dir).inputs_KN
+    write_text(output, statistics_table(settings, model, inputs_KN, device, bf16=record["precision"] == "bf16"))
+
+
+def statistics_table(
+    settings: AttentionStatisticsSettings,
+    model: Encoder,
+    inputs_KN: npt.NDArray[Any],
+    device: torch.device,
+    *,
+    bf16: bool,
+) -> str:
+    """Attention statistics of a model, one row per layer, head and length, as the text of a CSV file.
+
+    Args:
+        settings: the arm, the lengths and the number of blocks.
+        model: its encoder in evaluation mode.
+        inputs_KN: masked ids of the evaluation blocks.
+        device: where the model is.
+        bf16: compute in bf16.
+
+    Raises:
+        UserError: logits are not finite.
+    """
+    inputs_KN = inputs_KN[: settings.blocks]
     means_CGH = {}
     if not has_logits(model.variant):
         log(f"{settings.arm} seed {settings.seed}: {model.variant.name} mixes in its own way, so nothing is measured")
@@ -87,11 +111,11 @@ def attention_statistics(
                 inputs_WN = inputs_KN.reshape(-1, length)
                 rows = max(1, settings.batch_tokens // length)
                 try:
-                    means_CGH[length] = measure(model, inputs_WN, rows, device, bf16=record["precision"] == "bf16")
+                    means_CGH[length] = measure(model, inputs_WN, rows, device, bf16=bf16)
                 except UserError as error:
                     raise UserError(f"{settings.arm} seed {settings.seed}: {error}") from None
                 reporter.update(done, f"{length} tokens: mean entropy {means_CGH[length][0].mean():.3f} nats")
-    write_text(output, _table(settings, means_CGH))
+    return _table(settings, means_CGH)
 
 
 def has_logits(variant: Attention) -> bool:

@@ -143,11 +143,13 @@ class RunData:
         }
 
 
-def load_run(run_dir: Path) -> RunData:
+def load_run(run_dir: Path, *, trained: bool = True) -> RunData:
     """Load a finished run.
 
     Args:
         run_dir: results/NAME.
+        trained: whether it has trained; the evaluation of a checkpoint from elsewhere has neither records of
+            trainings nor claims and theory.
 
     Returns:
         Its data, checked to be complete: every arm, seed and length once, the same targets everywhere.
@@ -161,7 +163,7 @@ def load_run(run_dir: Path) -> RunData:
     evaluation = _record(run_dir / "tokens" / "evaluation.json", EvaluationRecord)
     accuracy = _accuracy(run_dir / "accuracy.csv", config, evaluation.targets)
     runs, histories = [], []
-    for arm in (arm for arm in accuracy["arm"].unique() if config.arms[arm].weights_of is None):
+    for arm in (arm for arm in accuracy["arm"].unique() if trained and config.arms[arm].weights_of is None):
         for seed in config.seeds_of(arm):
             folder = run_dir / "runs" / arm / f"seed{seed}"
             runs.append(_run_record(folder / "run.json", arm, seed))
@@ -175,11 +177,11 @@ def load_run(run_dir: Path) -> RunData:
         tokens=_record(run_dir / "tokens" / "manifest.json", TokensManifest),
         evaluation=evaluation,
         accuracy=accuracy,
-        history=pd.concat(histories, ignore_index=True),
+        history=pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(),
         differences=_differences(run_dir / "differences.csv", config, arms),
-        claims=_claims(run_dir / "claims.csv"),
-        by_source=_by_source(run_dir, config) if len(config.source_names) > 1 else None,
-        theory=read_theory(run_dir / "theory.csv"),
+        claims=_claims(run_dir / "claims.csv") if trained else (),
+        by_source=_by_source(run_dir, config) if trained and len(config.source_names) > 1 else None,
+        theory=read_theory(run_dir / "theory.csv") if trained else pd.DataFrame(),
         entropy=_entropy(run_dir / "entropy.csv", config, arms) if config.attention_statistics.blocks else None,
         snapshots=_snapshots(run_dir / "snapshots.csv", config, arms) if config.snapshot_runs() else None,
         runs=tuple(runs),

@@ -67,13 +67,14 @@ def render(data: RunData, drawings: Mapping[str, Drawing]) -> dict[str, str]:
     Returns:
         By name of the template, the text of the file, with a line end at its end.
     """
-    environment, context = _environment(), _context(data, drawings)
+    environment, context = template_environment(), _context(data, drawings)
     pages = {name: environment.get_template(name).render(context).strip() + "\n" for name in TEMPLATES}
     # What templates leave out leaves its blank lines behind.
     return {name: re.sub(r"\n{3,}", "\n\n", text) for name, text in pages.items()}
 
 
-def _environment() -> jinja2.Environment:
+def template_environment() -> jinja2.Environment:
+    """Where templates are found, and the filters that they use."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("attnscale.report"),
         autoescape=lambda name: name is not None and name.endswith(".html"),
@@ -101,7 +102,6 @@ def _environment() -> jinja2.Environment:
 
 def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any]:
     parameters = {run.arm: run.parameters for run in data.runs}
-    formulas = _formulas(data)
     grids = {
         "main": main_grid(data),
         "accuracy": accuracy_grid(data),
@@ -135,7 +135,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "theory_sentences": consequences(data.theory),
         "constants": _constants(data),
         "published": published,
-        "kinds": {title: found for kind, title in KINDS.items() if (found := [f for f in formulas if f.kind == kind])},
+        "kinds": arms_by_kind(data),
         "parameters": parameters,
         "sizes": sorted(set(parameters.values())),
         "figures": drawings,
@@ -162,6 +162,12 @@ def _sections(data: RunData, drawings: Mapping[str, Drawing], grids: Mapping[str
         ("run", "Data and environment", True),
     )
     return [(anchor, title) for anchor, title, there in wanted if there]
+
+
+def arms_by_kind(data: RunData) -> dict[str, list[Formula]]:
+    """What every arm computes, under the title of its kind."""
+    formulas = _formulas(data)
+    return {title: found for kind, title in KINDS.items() if (found := [f for f in formulas if f.kind == kind])}
 
 
 def _formulas(data: RunData) -> list[Formula]:

@@ -92,7 +92,7 @@ class TokensManifest(Record):
 
     kind: str
     vocabulary_size: int = Field(ge=1)
-    train_tokens: int = Field(ge=1)
+    train_tokens: int = Field(ge=0)
     held_out_tokens: int = Field(ge=1)
     held_out_unknown_tokens: int = Field(default=0, ge=0)
 

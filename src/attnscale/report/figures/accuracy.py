@@ -26,13 +26,13 @@ from attnscale.report.tables import Row, accuracy_row, difference_row, published
 from attnscale.report.words import joined, share, signed, span, tokens
 
 
-def draw(data: RunData) -> Drawing:
-    """Draw `accuracy_by_length`."""
+def draw(data: RunData, *, beside_published: bool = True) -> Drawing:
+    """Draw `accuracy_by_length`; without the article's lines where its model has nothing to do with this one."""
     looks = looks_of(data.config, data.arms)
     arms = [arm for arm in data.arms if arm in main_arms(data.config)]
     rows = {arm: accuracy_row(data, arm) for arm in arms}
     gaps = {arm: row for arm in arms if (row := _gap(data, arm)) is not None}
-    published = _published(data, arms)
+    published = _published(data, arms) if beside_published else {}
     labels = {arm: wrapped(arm) for arm in arms}
     height = max(2.5, label_inches(labels.values()) + 0.3)
     heights = [height, max(1.6, label_inches([labels[arm] for arm in gaps]) + 0.2)] if gaps else [height]
@@ -66,7 +66,13 @@ def draw(data: RunData) -> Drawing:
             bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
             fontsize=LABEL_POINTS,
         )
-    return finish(figure, "accuracy_by_length", _caption(data, rows, gaps, published), _alt(data, rows, gaps))
+    missed = (
+        beside_published
+        and not published
+        and any((match := published_for(data.config, arm)) and _far_below(data, arm, match) for arm in rows)
+    )
+    caption = _caption(data, rows, gaps, published, missed=missed)
+    return finish(figure, "accuracy_by_length", caption, _alt(data, rows, gaps))
 
 
 def _gap(data: RunData, arm: str) -> Row | None:
@@ -126,7 +132,9 @@ def _gap_title(gaps: dict[str, Row]) -> str:
     return f"points above {references[0]}" if len(references) == 1 else "points above the arm it is compared with"
 
 
-def _caption(data: RunData, rows: dict[str, Row], gaps: dict[str, Row], published: dict[str, Published]) -> str:
+def _caption(
+    data: RunData, rows: dict[str, Row], gaps: dict[str, Row], published: dict[str, Published], *, missed: bool
+) -> str:
     told = [f"Accuracy on the same {data.evaluation.targets:,} masked tokens, read with more and more context."]
     if any(cell.seeds > 1 for row in rows.values() for cell in row.cells.values()):
         told.append("Lines are means over seeds, bands reach from the lowest to the highest seed.")
@@ -138,7 +146,7 @@ def _caption(data: RunData, rows: dict[str, Row], gaps: dict[str, Row], publishe
             "Dotted, the article's numbers in the colour of the same formula: another corpus and model, so that only "
             "the shape can be compared."
         )
-    elif any((row := published_for(data.config, arm)) and _far_below(data, arm, row) for arm in rows):
+    elif missed:
         told.append("The article's lines are left out, as they lie more than twice as high.")
     hidden = len(data.arms) - len(rows)
     if hidden:
