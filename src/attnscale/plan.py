@@ -213,7 +213,9 @@ def evaluation_work(config: Config, blocks: int) -> float:
 def statistics_work(config: Config, blocks: int) -> float:
     """Attention logits that the attention statistics of an arm with one seed look at."""
     tokens = blocks * config.evaluation.lengths[-1]
-    return float(sum(tokens * length for length in config.evaluation.lengths) * config.model.layers * config.model.heads)
+    return float(
+        sum(tokens * length for length in config.evaluation.lengths) * config.model.layers * config.model.heads
+    )
 
 
 def make_plan(config: Config, times: Path) -> tuple[Plan, list[str]]:
