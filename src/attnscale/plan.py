@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -174,7 +174,7 @@ def jobs_of(config: Config, blocks: int) -> list[Job]:
     tables += [add("snapshot_accuracy", *on_the_way, work=len(on_the_way))] if on_the_way else []
     tables += [add("entropy", *statistics, work=runs)] if statistics else []
     tables.append(add("claims", resolved, *evaluations, *tables, *trained.values(), work=runs))
-    page = add("render", resolved, theory, *tables, *trained.values(), work=runs)
+    page = add("render", resolved, theory, *tables, *trained.values())
     add("manifest", page, work=runs)
     return jobs
 
@@ -255,20 +255,20 @@ def make_plan(config: Config, times: Path) -> tuple[Plan, list[str]]:
 
 def _measured_jobs(base: Config, blocks: int, times: Path) -> dict[str, list[tuple[Job, float]]]:
     """Jobs of a finished run with their measured seconds, by rule."""
-    files: dict[str, Callable[[list[str]], str]] = {
-        "train": lambda words: f"train/{words[1]}/seed{words[3]}",
-        "branch": lambda words: f"train/{words[1]}/seed{words[3]}",
-        "evaluate": lambda words: f"evaluate/{words[1]}/seed{words[3]}",
-        "evaluate_snapshot": lambda words: f"evaluate/{words[1]}/seed{words[3]}/step{words[5]}",
-        "attention_statistics": lambda words: f"attention_statistics/{words[1]}/seed{words[3]}",
-        "render": lambda _: "report",
-    }
     found: dict[str, list[tuple[Job, float]]] = {}
     for job in jobs_of(base, blocks):
-        words = job.name.split()
-        file = times / f"{files.get(job.rule, lambda words: words[0])(words)}.tsv"
-        found.setdefault(job.rule, []).append((job, _seconds(file)))
+        found.setdefault(job.rule, []).append((job, _seconds(times / _benchmark_file(job))))
     return found
+
+
+def _benchmark_file(job: Job) -> str:
+    """Where the workflow's rule has its benchmark, below the benchmarks folder."""
+    rule, *about = job.name.split()
+    folder = {"branch": "train", "evaluate_snapshot": "evaluate", "render": "report"}.get(rule, rule)
+    if not about:
+        return f"{folder}.tsv"
+    arm, _, seed, *step = about
+    return "/".join([folder, arm, f"seed{seed}", *(["step" + step[1]] if step else [])]) + ".tsv"
 
 
 def _seconds(file: Path) -> float:

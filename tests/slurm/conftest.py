@@ -4,6 +4,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -40,6 +41,11 @@ compute: {{compile: off, threads: 1}}
 """
 
 lost_work: list[tuple[str, int, int]] = []
+
+
+def _hear_ctrl_c() -> None:
+    """Tests may themselves have been started by something that ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 600) -> None:
@@ -95,6 +101,7 @@ class Cluster:
                     "--workflow-profile", profile, "--configfile", configfile,
                 ],
                 cwd=project.root, env=self.environment(project), stdout=stream, stderr=stream, start_new_session=True,
+                preexec_fn=_hear_ctrl_c,
             )  # fmt: skip
         return Submitted(process, output)
 

@@ -132,6 +132,20 @@ def test_a_restarted_controller_finds_its_jobs_again(cluster, project, undisturb
     assert same_in_the_end(project, undisturbed, watch, "slurmctld restarted") == 0
 
 
+def test_ctrl_c_cancels_the_jobs_and_the_same_command_goes_on(cluster, project, undisturbed):
+    with Watch(project.root / LOG) as watch:
+        snakemake = cluster.submit(project, WEIGHTS)
+        wait_for_training(cluster, project)
+        os.kill(snakemake.process.pid, signal.SIGINT)
+        assert snakemake.process.wait(timeout=120) != 0
+        wait_for(lambda: not cluster.slurm.unfinished(), "cancelled jobs to go", seconds=60)
+        assert not (project.root / WEIGHTS).exists(), "trained too fast to meet a fault"
+        cluster.submit(project, WEIGHTS).finish()
+    assert len(watch.attempts) == 2
+    assert "was stopped by SIGTERM" in watch.attempts[0]
+    assert same_in_the_end(project, undisturbed, watch, "Ctrl-C, then called again") == 0
+
+
 def test_a_killed_snakemake_leaves_its_jobs_which_are_cancelled_before_it_is_called_again(
     cluster, project, undisturbed
 ):
