@@ -5,6 +5,7 @@ Further arguments go to pytest, such as `-k drained` for one fault.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,13 @@ def install() -> str | None:
     return f"{what} left {', '.join(still)} missing; install them, then run this again" if still else None
 
 
+def stop(*_: object) -> None:
+    """Let SIGTERM end the tests as Ctrl-C does, so that the daemons are stopped."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stop)
     if missing_tools() and (reason := install()):
         sys.exit(f"error: {reason}")
     sys.exit(pytest.main([str(Path(__file__).parent), "-m", "slurm", *sys.argv[1:]]))

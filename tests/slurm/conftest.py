@@ -22,6 +22,7 @@ from tests.workflow.conftest import Project, copy_project
 PROFILE = "profiles/slurm"
 FAULT = "config/fault.yaml"
 RUN = "results/fault/runs/attention_e/seed0"
+WEIGHTS = f"{RUN}/model.safetensors"
 EVALUATION = "results/fault/evaluations/attention_e/seed0.csv"
 LOG = "results/fault/logs/train/attention_e/seed0.log"
 
@@ -197,36 +198,49 @@ class Pace:
     start: float  # from a job's start in Slurm to its first step
 
 
-@pytest.fixture(scope="session")
-def pace(smoke) -> Pace:
-    run = smoke.results / "runs" / "attention_e" / "seed0"
-    steps = read_json(run / "run.json")
-    seconds = float(
-        (smoke.results / "benchmarks/train/attention_e/seed0.tsv").read_text().split("\n")[1].split("\t")[0]
-    )
-    began = time.monotonic()
-    smoke.snakemake("-n")
-    # A job starts Snakemake twice, and Python with torch once.
-    return Pace(steps["seconds"] / steps["steps"], 2 * (time.monotonic() - began) + seconds - steps["seconds"])
-
-
-def finish_locally(root: Path, pace: Pace, seconds: float) -> Project:
-    """A run of one training of about so many seconds, finished without Slurm."""
-    project = copy_project(root)
-    steps = max(100, math.ceil(seconds / pace.step))
+def set_steps(project: Project, steps: int) -> None:
     text = CONFIG.format(tokens=steps * 16 * 64, checkpoint_every=max(2, steps // 20))
     (project.root / FAULT).write_text(text, encoding="utf-8")
-    project.snakemake("--cores", "2", configfile=FAULT)
-    return project
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory, pace) -> Project:
-    return finish_locally(tmp_path_factory.mktemp("local") / "fault", pace, seconds=25)
+def trial(tmp_path_factory) -> tuple[Project, Pace]:
+    """Text, tokens and a short training, by which the machine's pace is known."""
+    project = copy_project(tmp_path_factory.mktemp("local") / "trial")
+    set_steps(project, 200)
+    project.snakemake(WEIGHTS, "--cores", "2", configfile=FAULT)
+    began = time.monotonic()
+    project.snakemake("-n", configfile=FAULT)
+    snakemake = time.monotonic() - began
+    record = read_json(project.root / RUN / "run.json")
+    benchmark = project.root / "results/fault/benchmarks/train/attention_e/seed0.tsv"
+    seconds = float(benchmark.read_text().splitlines()[1].split("\t")[0])
+    # A job starts Snakemake twice, and Python with torch once.
+    return project, Pace(record["seconds"] / record["steps"], 2 * snakemake + seconds - record["seconds"])
+
+
+@pytest.fixture(scope="session")
+def pace(trial) -> Pace:
+    return trial[1]
+
+
+def finish_locally(trial: tuple[Project, Pace], root: Path, seconds: float) -> Project:
+    """A run whose training takes about so many seconds, finished without Slurm."""
+    project, pace = trial
+    shutil.copytree(project.root, root, symlinks=True)
+    finished = Project(root)
+    set_steps(finished, max(100, math.ceil(seconds / pace.step)))
+    finished.snakemake("--cores", "2", configfile=FAULT)
+    return finished
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, trial) -> Project:
+    return finish_locally(trial, tmp_path_factory.mktemp("local") / "fault", seconds=25)
 
 
 def untrained(finished: Project, target: Path) -> Project:
-    """A copy of a finished run in which the training, and all that follows from it, is still to be done."""
+    """A copy of a finished run in which the training and its evaluation are still to be done."""
     shutil.copytree(finished.root, target, symlinks=True)
     shutil.rmtree(target / RUN)
     (target / EVALUATION).unlink()

@@ -4,6 +4,7 @@ No accounting database: `sacct` answers nothing here, as on many small clusters,
 """
 
 import contextlib
+import ctypes
 import getpass
 import os
 import secrets
@@ -195,8 +196,9 @@ class Slurm:
             raise SlurmError(f"{name} is not installed")
         with (self.folder / f"{name}.out").open("ab") as output:
             self._processes[name] = subprocess.Popen(
-                [program, *arguments], env=self.environment, stdout=output, stderr=output, start_new_session=True
-            )
+                [program, *arguments], env=self.environment, stdout=output, stderr=output, start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )  # fmt: skip
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         process = self._processes[name]
@@ -225,6 +227,12 @@ class Slurm:
                 if mark in values and (job or (entry / "cmdline").read_bytes().startswith(b"slurmstepd")):
                     found.append(int(entry.name))
         return found
+
+
+def _end_with_parent() -> None:
+    """Have Linux end this process when the tests are killed without a chance to do it."""
+    set_signal_at_death_of_parent = 1
+    ctypes.CDLL(None).prctl(set_signal_at_death_of_parent, signal.SIGTERM)
 
 
 def _free_port() -> int:

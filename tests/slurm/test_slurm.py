@@ -12,6 +12,7 @@ from tests.slurm.conftest import (
     FAULT,
     LOG,
     RUN,
+    WEIGHTS,
     Watch,
     finish_locally,
     same_in_the_end,
@@ -21,7 +22,6 @@ from tests.slurm.conftest import (
 from tests.workflow.conftest import SMOKE, copy_project
 
 pytestmark = pytest.mark.slurm
-WEIGHTS = f"{RUN}/model.safetensors"
 
 
 def has_checkpoint(project):
@@ -74,10 +74,10 @@ def test_a_cancelled_training_is_submitted_again_and_goes_on(cluster, project, u
     assert same_in_the_end(project, undisturbed, watch, "scancel of the training") == 0
 
 
-def test_a_training_at_its_time_limit_saves_its_state_and_gets_more_time(cluster, pace, tmp_path):
+def test_a_training_at_its_time_limit_saves_its_state_and_gets_more_time(cluster, trial, pace, tmp_path):
     # Slurm counts in minutes and looks every 30 seconds: a signal 10 seconds before the limit comes up to 40 before.
     minutes = math.ceil((1.3 * pace.start + 45) / 60)
-    finished = finish_locally(tmp_path / "finished", pace, seconds=60 * minutes + 30)
+    finished = finish_locally(trial, tmp_path / "finished", seconds=60 * minutes + 30)
     project = untrained(finished, tmp_path / "project")
     project.edit("profiles/slurm/profile.yaml", 'runtime: "720 * attempt"', f'runtime: "{minutes} * attempt"')
     project.edit("profiles/slurm/profile.yaml", "TERM@120", "TERM@10")
