@@ -81,14 +81,11 @@ class Cluster:
     folder: Path
 
     def environment(self, project: Project) -> dict[str, str]:
-        scripts = str(Path(sys.executable).parent)
+        # The wrapper of srun stands first in Slurm's own PATH; the package that runs is the project's.
         ours = self.slurm.environment
-        # The wrapper of srun stands first in Slurm's own PATH.
-        return {
-            **project.environment,
-            **ours,
-            "PATH": f"{ours['PATH'].partition(os.pathsep)[0]}:{scripts}:{ours['PATH']}",
-        }
+        wrapper, _, path = ours["PATH"].partition(os.pathsep)
+        search = os.pathsep.join([wrapper, str(Path(sys.executable).parent), path])
+        return {**project.environment, **ours, "PATH": search, "PYTHONPATH": project.environment["PYTHONPATH"]}
 
     def submit(self, project: Project, *arguments: str, configfile: str = FAULT, profile: str = PROFILE) -> Submitted:
         """Start Snakemake with a profile; targets come first, for --configfile swallows what follows it."""
