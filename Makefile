@@ -10,7 +10,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := all
-.PHONY: all env test-env smoke test bench report pdf clean lock help
+.PHONY: all env test-env cluster-env smoke test test-slurm bench report pdf clean lock help
 
 all: env ## run CONFIG: text in, report out
 	@"$(BIN)/attnscale" config --configfile "$(CONFIG)" >/dev/null
@@ -22,11 +22,18 @@ env: ## make .venv from the hashed locks, if it does not agree with them
 test-env:
 	@"$(PYTHON)" envs/install.py --with-tests
 
+cluster-env: ## env, with Snakemake's plugins for clusters (docs/cluster.md)
+	@"$(PYTHON)" envs/install.py --with-cluster
+
 smoke: env ## the whole pipeline on a tiny model
 	"$(BIN)/snakemake" --cores "$(CORES)" --configfile config/smoke.yaml
 
 test: test-env ## all that continuous integration checks
 	@"$(BIN)/python" envs/check.py
+
+test-slurm: ## the pipeline on a real Slurm that is started here, with faults (Debian, Ubuntu; as root if it must be installed)
+	@"$(PYTHON)" envs/install.py --with-tests --with-cluster
+	@"$(BIN)/python" -m tests.slurm
 
 bench: test-env ## measure speed and memory against peers and aims (minutes; needs an idle machine)
 	"$(BIN)/python" -m benchmarks.run
@@ -44,4 +51,4 @@ lock: ## write the locks again from pyproject.toml (needs uv)
 	"$(PYTHON)" envs/make_locks.py
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from attnscale import counts
+from attnscale.flops import weight_products
 
 if TYPE_CHECKING:
     from attnscale.config import ModelConfig, TrainingConfig
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 def products(model: ModelConfig, training: TrainingConfig, vocabulary_size: int) -> list[tuple[int, int, int]]:
     """Products with weights of one forward pass, (rows, in, out); only masked tokens pass the last block's end."""
     tokens, masked = counts.tokens_per_step(training), counts.masked_per_step(training)
-    w, f = model.width, model.feed_forward
-    shapes = []
-    for rows in [tokens] * (model.layers - 1) + [masked]:
-        shapes += [(tokens, w, 3 * w), (rows, w, w), (rows, w, f), (rows, f, w)]
-    return [*shapes, (masked, w, vocabulary_size)]
+    return weight_products(model, tokens=tokens, masked=masked, vocabulary_size=vocabulary_size)
 
 
 def product_flops(shapes: list[tuple[int, int, int]]) -> int:

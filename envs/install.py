@@ -1,9 +1,9 @@
 """Make the folder .venv hold exactly what the locks list, and this package in editable mode.
 
-Run by `make env`; by hand: `python3 envs/install.py [--with-tests]`. It needs nothing but the standard library. When
-.venv already agrees with the locks it does nothing. When a lock has changed, the project was moved, or an earlier call
-was killed in the middle, .venv is made anew, since pip neither removes what a lock no longer lists nor notices a
-package that was unpacked by half. To use another Python: delete .venv, then `make PYTHON=/path/to/python3`.
+Run by `make env`; by hand: `python3 envs/install.py [--with-tests] [--with-cluster]`. It needs nothing but the standard
+library. When .venv already agrees with the locks it does nothing. When a lock has changed, the project was moved, or
+an earlier call was killed in the middle, .venv is made anew, since pip neither removes what a lock no longer lists nor
+notices a package that was unpacked by half. To use another Python: delete .venv, then `make PYTHON=/path/to/python3`.
 
 `--here` fills the environment of the running Python instead (for conda and containers) and keeps no record.
 """
@@ -202,9 +202,9 @@ def create(lock: int) -> dict[str, str]:
     return stamp
 
 
-def update(with_tests: bool, lock: int) -> None:
+def update(extras: list[str], lock: int) -> None:
     """Bring .venv to what the locks say, doing as little as is safe."""
-    names = ["run.lock", "cuda.lock", "test.lock"]
+    names = ["run.lock", "cuda.lock", "test.lock", "cluster.lock"]
     want = {"location": str(VENV), **{name: sha256(ENVS / name) for name in names}, PROJECT: sha256(ROOT / PROJECT)}
     stamp = read_stamp()
     outdated = [name for name in stamp if name != PROJECT and stamp[name] != want.get(name)]
@@ -225,12 +225,12 @@ def update(with_tests: bool, lock: int) -> None:
     step("run.lock")
     if "cuda.lock" not in stamp and not installer.has_cpu_torch():
         step("cuda.lock")
-    if with_tests:
-        step("test.lock")
+    for name in extras:
+        step(name)
     step(PROJECT)
 
 
-def install_here(with_tests: bool) -> None:
+def install_here(extras: list[str]) -> None:
     """Install everything into the environment of the running Python."""
     scratch = Path(sys.prefix)
     installer = Installer(Path(sys.executable), scratch, None)
@@ -239,8 +239,8 @@ def install_here(with_tests: bool) -> None:
     installer.install_lock("run.lock")
     if not installer.has_cpu_torch():
         installer.install_lock("cuda.lock")
-    if with_tests:
-        installer.install_lock("test.lock")
+    for name in extras:
+        installer.install_lock(name)
     installer.install_project()
 
 
@@ -269,14 +269,17 @@ def main() -> None:
     """Parse the command line; turn what goes wrong into one sentence."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--with-tests", action="store_true", help="also install envs/test.lock")
+    parser.add_argument("--with-cluster", action="store_true", help="also install envs/cluster.lock")
     parser.add_argument("--here", action="store_true", help="install into the running Python instead of .venv")
     arguments = parser.parse_args()
+    chosen = (("test.lock", arguments.with_tests), ("cluster.lock", arguments.with_cluster))
+    extras = [name for name, wanted in chosen if wanted]
     try:
         if arguments.here:
-            install_here(arguments.with_tests)
+            install_here(extras)
         else:
             with exclusive() as lock:
-                update(arguments.with_tests, lock)
+                update(extras, lock)
     except InstallError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:

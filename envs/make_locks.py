@@ -1,12 +1,13 @@
-"""Write envs/run.lock, envs/test.lock and envs/cuda.lock from pyproject.toml.
+"""Write the locks run, test, cluster and cuda in envs/ from pyproject.toml.
 
 To regenerate: put `uv` on the PATH (`pip install uv`), then run `make lock`. Versions that the locks already pin are
 kept as long as pyproject.toml allows them; `python envs/make_locks.py --upgrade` moves everything to the newest. Only
 metadata is downloaded. Give uv another package index by its own environment variables; no address is written down.
 
-run.lock    what the pipeline needs, and what builds and installs this package (BUILD)
-test.lock   what the dev and test extras add to that
-cuda.lock   what only torch's default build needs; the CPU build does without
+run.lock      what the pipeline needs, and what builds and installs this package (BUILD)
+test.lock     what the dev and test extras add to that
+cluster.lock  what the cluster extra adds to both
+cuda.lock     what only torch's default build needs; the CPU build does without
 
 `[tool.uv] environments` in pyproject.toml limits the resolution to the machines that the locks are for, so its marker
 clauses always hold and are left out. To change torch: edit TORCH and take the hashes of CPU_WHEELS from the file names'
@@ -30,7 +31,12 @@ CPU_WHEELS = {
 # hatchling and editables build this package; setuptools builds the one dependency that ships no wheel.
 BUILD = ["editables", "hatchling", "setuptools"]
 CUDA = re.compile(r"(cuda|nvidia)-|triton$")
-ALWAYS_TRUE = {"python_full_version < '3.14'", "platform_machine == 'x86_64'", "sys_platform == 'linux'"}
+ALWAYS_TRUE = {
+    "python_full_version < '3.14'",
+    "platform_machine == 'x86_64'",
+    "platform_python_implementation == 'CPython'",
+    "sys_platform == 'linux'",
+}
 HEADER = "# Made by `make lock` from pyproject.toml; not edited by hand. Python 3.11 to 3.13 on Linux x86-64.\n"
 
 
@@ -79,10 +85,13 @@ def main() -> None:
         old = [path.read_text(encoding="utf-8") for path in sorted(ENVS.glob("*.lock"))]
         (folder / "all").write_text("".join(old), encoding="utf-8")
         extras = ["--extra", "dev", "--extra", "test", "--extra", "bench"]
-        pins = blocks(compile_pins(folder, "all", *extras, *sys.argv[1:]))
-        needed = {name for name, _ in blocks(compile_pins(folder, "run", "--constraint", str(folder / "all")))}
+        pins = blocks(compile_pins(folder, "all", *extras, "--extra", "cluster", *sys.argv[1:]))
+        same = ["--constraint", str(folder / "all")]
+        needed = {name for name, _ in blocks(compile_pins(folder, "run", *same))}
+        tested = {name for name, _ in blocks(compile_pins(folder, "test", *extras, *same))} - needed
     write("run.lock", [pin for pin in pins if pin[0] in needed and not CUDA.match(pin[0])])
-    write("test.lock", [pin for pin in pins if pin[0] not in needed and not CUDA.match(pin[0])])
+    write("test.lock", [pin for pin in pins if pin[0] in tested and not CUDA.match(pin[0])])
+    write("cluster.lock", [pin for pin in pins if pin[0] not in needed | tested and not CUDA.match(pin[0])])
     write("cuda.lock", [pin for pin in pins if CUDA.match(pin[0])])
 
 

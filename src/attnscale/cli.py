@@ -379,6 +379,21 @@ def config(
 
 
 @app.command()
+def plan(
+    configfile: Configfile = Path("config/default.yaml"),
+    times: Annotated[
+        Path, typer.Option(help="Benchmarks folder of a finished run, from which times are estimated.")
+    ] = Path("results/smoke/benchmarks"),
+) -> None:
+    """Show what a run will cost before it starts: jobs, longest chain, core-hours, time on any number of machines."""
+    from attnscale.plan import describe, make_plan
+
+    config = load_config(configfile)
+    for line in describe(config, *make_plan(config, times)):
+        print(line)
+
+
+@app.command()
 def resolve(settings: Settings, output: Annotated[Path, typer.Option(help="config.yaml to write.")]) -> None:
     """Write the resolved configuration of a run."""
     from attnscale.files import write_text

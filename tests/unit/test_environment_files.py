@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ["run.lock", "test.lock", "cuda.lock"]
+LOCKS = ["run.lock", "test.lock", "cluster.lock", "cuda.lock"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 
@@ -40,7 +40,7 @@ def holds(requirement: Requirement, python: str) -> bool:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_requirement_is_one_exact_version_with_hashes(lock: str) -> None:
-    assert len(pins(lock)) > 10
+    assert len(pins(lock)) > (2 if lock == "cluster.lock" else 10)
     for requirement, options in pins(lock):
         assert re.fullmatch(r"==[0-9][0-9a-z.]*", str(requirement.specifier)), requirement
         assert options, requirement
@@ -64,7 +64,8 @@ def test_every_package_has_one_version_for_every_python(python: str) -> None:
 
 def test_no_package_is_in_two_locks() -> None:
     assert not names("run.lock") & names("test.lock")
-    assert not names("cuda.lock") & (names("run.lock") | names("test.lock"))
+    assert not names("cluster.lock") & (names("run.lock") | names("test.lock"))
+    assert not names("cuda.lock") & (names("run.lock") | names("test.lock") | names("cluster.lock"))
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -74,8 +75,11 @@ def test_the_locks_satisfy_what_pyproject_asks_for(python: str) -> None:
     extras = table["optional-dependencies"]
     run = {canonicalize_name(pin.name): pin for pin, _ in pins("run.lock") if holds(pin, python)}
     test = {canonicalize_name(pin.name): pin for pin, _ in pins("test.lock") if holds(pin, python)}
+    cluster = {canonicalize_name(pin.name): pin for pin, _ in pins("cluster.lock") if holds(pin, python)}
     wanted = [(text, run) for text in table["dependencies"]]
-    wanted += [(text, run | test) for extra in extras.values() for text in extra if not text.startswith("attnscale[")]
+    wanted += [
+        (text, run | test | cluster) for extra in extras.values() for text in extra if not text.startswith("attnscale[")
+    ]
     for text, found in wanted:
         requirement = Requirement(text)
         pin = found[canonicalize_name(requirement.name)]
@@ -102,7 +106,7 @@ def test_torch_is_pinned_once_for_its_default_and_its_cpu_build() -> None:
 def test_only_the_cuda_lock_holds_cuda_packages() -> None:
     cuda = re.compile(r"(nvidia|cuda)-|triton$")
     assert all(cuda.match(name) for name in names("cuda.lock"))
-    assert not [name for name in names("run.lock") | names("test.lock") if cuda.match(name)]
+    assert not [name for name in names("run.lock") | names("test.lock") | names("cluster.lock") if cuda.match(name)]
 
 
 def test_this_environment_holds_exactly_the_locked_versions() -> None:

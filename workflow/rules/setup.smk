@@ -32,6 +32,7 @@ rule environment:
     resources:
         mem_mb=1000,
         runtime=5,
+        gpu=1 if CONFIG.compute.device == "cuda" else 0,
     params:
         software=lambda wildcards: canonical_json(software(Path(LOCK))),
         lock=LOCK,
