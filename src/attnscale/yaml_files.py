@@ -13,6 +13,10 @@ class _Refused(yaml.MarkedYAMLError):
     """A finding of our own, with its place."""
 
 
+_UNUSED = ("set", "binary", "omap", "pairs")
+_LOOKS = {"bool": "truth value"}
+
+
 class _Loader(yaml.SafeLoader):
     """A safe loader that refuses a key which stands twice in one map; PyYAML would keep the last."""
 
@@ -31,10 +35,19 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+        if kind in _UNUSED:
+            # A set would be read in another order every time, the others as what no key of ours is.
+            raise _Refused(
+                problem=f"!!{kind} has no use here; write a plain list or text", problem_mark=node.start_mark
+            )
         try:
             return super().construct_object(node, deep)
-        except ValueError:  # 2026-13-45 is resolved as a date and then is none
-            problem = f"{node.value} looks like a date or number and is none; put it in quotes"
+        except (ValueError, LookupError, AttributeError):
+            # 2026-13-45 is resolved as a date and then is none; after !!int or !!bool may stand anything.
+            value = str(node.value)
+            shown = value if len(value) <= 60 else f"{value[:58]}…"
+            problem = f"{shown} looks like a {_LOOKS.get(kind, 'date or number')} and is none; put it in quotes"
             raise _Refused(problem=problem, problem_mark=node.start_mark) from None
 
 

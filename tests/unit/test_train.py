@@ -28,7 +28,6 @@ from attnscale.tokens.load import load_training_tokens, load_vocabulary
 from attnscale.train import train
 from tests.unit.conftest import LENGTH, train_settings
 
-
 strftime = time.strftime
 
 
