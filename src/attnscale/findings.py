@@ -209,7 +209,7 @@ def _choices(values: Sequence[str]) -> str:
 
 def _key(key: object) -> str:
     text = _shown(key) if key is None or isinstance(key, bool) else str(key)
-    return text if text.isprintable() and text else repr(text)
+    return short(text if text.isprintable() and text else repr(text))
 
 
 def _shown(value: object) -> str:
@@ -223,4 +223,9 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     text = repr(value) if isinstance(value, str | int | float) else str(value)
-    return text if len(text) <= 60 else text[:58] + "…"
+    return short(text)
+
+
+def short(text: str) -> str:
+    """A text of the file, without its end if it is long."""
+    return text if len(text) <= 60 else f"{text[:58]}…"

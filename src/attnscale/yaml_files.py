@@ -7,6 +7,7 @@ import yaml
 from pydantic import BaseModel
 
 from attnscale.errors import UserError
+from attnscale.findings import short
 
 
 class _Refused(yaml.MarkedYAMLError):
@@ -29,7 +30,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             name = (key.tag, key.value)
             if name in lines:
-                problem = f"the key {key.value} stands twice, first in line {lines[name]}; remove or rename one"
+                problem = f"the key {short(key.value)} stands twice, first in line {lines[name]}; remove or rename one"
                 raise _Refused(problem=problem, problem_mark=key.start_mark)
             lines[name] = key.start_mark.line + 1
         return node
@@ -45,9 +46,7 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError):
             # 2026-13-45 is resolved as a date and then is none; after !!int or !!bool may stand anything.
-            value = str(node.value)
-            shown = value if len(value) <= 60 else f"{value[:58]}…"
-            problem = f"{shown} looks like a {_LOOKS.get(kind, 'date or number')} and is none; put it in quotes"
+            problem = f"{short(str(node.value))} looks like a {_LOOKS.get(kind, 'date or number')} and is none; put it in quotes"
             raise _Refused(problem=problem, problem_mark=node.start_mark) from None
 
 

@@ -67,6 +67,7 @@ WRONG = [
     ("tokens: {zzz: 3}", ["tokens: unknown key zzz", "known: kind, vocabulary_size"]),
     ("5: 3", ["unknown key 5", "known: arms"]),
     ("? \n: 3", ["unknown key null", "known: arms"]),
+    (f"{'9' * 900}x: 3", ["unknown key 9999", "9…; known: arms"]),
     ("model: {no: 3}", ["model: unknown key false", "known: feed_forward"]),
     ("arms: {no: {attention: attention_o}}", ["arms: the name false must be text", "quotes"]),
     ("corpus: {sources: [{kind: , name: a}]}", ["corpus.sources[0].kind must be wheel, hub or files, not null"]),
