@@ -3,6 +3,7 @@
 import enum
 import io
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -11,6 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from attnscale import __version__
+from attnscale.checksums import check_checksums, checked
 from attnscale.config import (
     AttentionStatisticsSettings,
     Config,
@@ -26,6 +28,15 @@ from attnscale.config import (
 )
 from attnscale.errors import UserError, sentence_for_os_error
 from attnscale.findings import explain
+from attnscale.manifest import (
+    BY_SOURCE_FILES,
+    CORPUS_FILES,
+    EVALUATION_SET_FILES,
+    TOKENS_FILES,
+    tokens_files,
+    training_inputs,
+    training_outputs,
+)
 from attnscale.yaml_files import resolved_yaml
 
 # Stages are imported inside their commands: torch alone takes seconds, and `attnscale --help` needs none of them.
@@ -79,7 +90,8 @@ def environment(
     from attnscale.environment import describe
     from attnscale.files import write_json
 
-    write_json(output, describe(lock, device, precision, threads, compilation))
+    with checked([], [output]):
+        write_json(output, describe(lock, device, precision, threads, compilation))
 
 
 @app.command()
@@ -87,7 +99,8 @@ def corpus(settings: Settings, output: Annotated[Path, typer.Option(help="Folder
     """Download, clean and split the text."""
     from attnscale.corpus import build_corpus
 
-    build_corpus(_settings(CorpusSettings, settings), output)
+    with checked([], [output / name for name in CORPUS_FILES]):
+        build_corpus(_settings(CorpusSettings, settings), output)
 
 
 @app.command()
@@ -99,7 +112,8 @@ def tokens(
     """Train the tokenizer on the training documents and turn all documents into ids."""
     from attnscale.tokens.build import build_tokens
 
-    build_tokens(_settings(TokensSettings, settings), corpus, output)
+    with checked([corpus / name for name in CORPUS_FILES], [output / name for name in TOKENS_FILES]):
+        build_tokens(_settings(TokensSettings, settings), corpus, output)
 
 
 @app.command()
@@ -107,7 +121,8 @@ def evaluation_set(settings: Settings, tokens: TokensDir) -> None:
     """Cut held-out documents into blocks and draw their masks, once for all arms and lengths."""
     from attnscale.tokens.evaluation_set import build_evaluation_set
 
-    build_evaluation_set(_settings(EvaluationSetSettings, settings), tokens, tokens)
+    with checked([tokens / name for name in TOKENS_FILES], [tokens / name for name in EVALUATION_SET_FILES]):
+        build_evaluation_set(_settings(EvaluationSetSettings, settings), tokens, tokens)
 
 
 @app.command()
@@ -126,7 +141,13 @@ def train(
     """Train one arm with one seed; stopped by SIGTERM or Ctrl-C it saves its state and can go on later."""
     from attnscale.train import train as run
 
-    run(_settings(TrainSettings, settings), tokens, environment, output, trunk=trunk, stop_with_parent=stop_with_parent)
+    given = _settings(TrainSettings, settings)
+    with checked(training_inputs(given, tokens, environment, trunk), training_outputs(given, output)):
+        run(given, tokens, environment, output, trunk=trunk, stop_with_parent=stop_with_parent)
+        # The checkpoint is gone now, and Snakemake deletes what a failed job has written: a signal that
+        # arrives before the process has ended would cost the whole training.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 @app.command()
@@ -140,7 +161,8 @@ def evaluate(
     """Count right predictions of one arm and seed at every length."""
     from attnscale.evaluate import evaluate as run
 
-    run(_settings(EvaluateSettings, settings), tokens, weights, environment, output)
+    with checked([*tokens_files(tokens), weights, environment], [output]):
+        run(_settings(EvaluateSettings, settings), tokens, weights, environment, output)
 
 
 @app.command()
@@ -152,7 +174,8 @@ def accuracy(
     """Sum the evaluations of all arms and seeds into one table."""
     from attnscale.accuracy import collect_accuracy
 
-    collect_accuracy(evaluations, output, by_step=by_step)
+    with checked(evaluations, [output]):
+        collect_accuracy(evaluations, output, by_step=by_step)
 
 
 @app.command()
@@ -166,7 +189,8 @@ def attention_statistics(
     """Measure the attention weights of one arm and seed at every length: entropy, spread of the logits and more."""
     from attnscale.analysis.attention_statistics import attention_statistics as run
 
-    run(_settings(AttentionStatisticsSettings, settings), tokens, weights, environment, output)
+    with checked([*tokens_files(tokens), weights, environment], [output]):
+        run(_settings(AttentionStatisticsSettings, settings), tokens, weights, environment, output)
 
 
 @app.command()
@@ -177,7 +201,8 @@ def entropy(
     """Put the attention statistics of all arms and seeds into one table."""
     from attnscale.analysis.attention_statistics import collect_attention_statistics
 
-    collect_attention_statistics(statistics, output)
+    with checked(statistics, [output]):
+        collect_attention_statistics(statistics, output)
 
 
 @app.command()
@@ -190,7 +215,8 @@ def differences(
     from attnscale.analysis.differences import write_differences
     from attnscale.analysis.settings import DifferencesSettings
 
-    write_differences(_settings(DifferencesSettings, settings), evaluations, output)
+    with checked(evaluations, [output]):
+        write_differences(_settings(DifferencesSettings, settings), evaluations, output)
 
 
 @app.command()
@@ -205,7 +231,9 @@ def by_source(
     from attnscale.analysis.by_source import write_by_source
     from attnscale.analysis.settings import DifferencesSettings
 
-    write_by_source(_settings(DifferencesSettings, settings), evaluations, corpus, tokens, output)
+    inputs = [*evaluations, *(corpus / name for name in CORPUS_FILES), *tokens_files(tokens)]
+    with checked(inputs, [output / name for name in BY_SOURCE_FILES]):
+        write_by_source(_settings(DifferencesSettings, settings), evaluations, corpus, tokens, output)
 
 
 @app.command()
@@ -217,16 +245,15 @@ def claims(
     from attnscale.analysis.claims import write_claims
     from attnscale.manifest import evaluation_file
 
+    check_checksums([run / "config.yaml"])
     config = load_config(run / "config.yaml")
-    write_claims(
-        config,
-        [run / evaluation_file(arm, seed) for arm, seed in config.runs()],
-        output,
-        entropy=run / "entropy.csv" if config.attention_statistics.blocks else None,
-        histories={
-            (arm, seed): run / "runs" / arm / f"seed{seed}" / "history.csv" for arm, seed in config.runs(trained=True)
-        },
-    )
+    evaluations = [run / evaluation_file(arm, seed) for arm, seed in config.runs()]
+    entropy = run / "entropy.csv" if config.attention_statistics.blocks else None
+    histories = {
+        (arm, seed): run / "runs" / arm / f"seed{seed}" / "history.csv" for arm, seed in config.runs(trained=True)
+    }
+    with checked([*evaluations, run / "entropy.csv", *histories.values()], [output]):
+        write_claims(config, evaluations, output, entropy=entropy, histories=histories)
 
 
 @app.command()
@@ -234,7 +261,8 @@ def theory(settings: Settings, output: Annotated[Path, typer.Option(help="theory
     """Recompute the derivation of the scale: constants, exact entropies, which law keeps entropy constant."""
     from attnscale.analysis.theory import write_theory
 
-    write_theory(output, **_settings(TheorySettings, settings).model_dump())
+    with checked([], [output]):
+        write_theory(output, **_settings(TheorySettings, settings).model_dump())
 
 
 @app.command()
@@ -244,7 +272,7 @@ def report(
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: report inside the run.")] = None,
 ) -> None:
     """Write the report of a finished run; trains nothing."""
-    from attnscale.manifest import refresh_manifest
+    from attnscale.manifest import refresh_manifest, report_files, report_inputs
     from attnscale.report.build import build_report
 
     asked = None if run else load_config(configfile)
@@ -261,7 +289,11 @@ def report(
 
         build_checkpoint_report(run, output or run / "report")
     else:
-        build_report(run, output or run / "report")
+        check_checksums([run / "config.yaml"])
+        config, own = load_config(run / "config.yaml"), output in (None, run / "report")
+        written = [run / name for name in report_files(config)] if own else []
+        with checked([run / name for name in report_inputs(config)], written):
+            build_report(run, output or run / "report")
     if output is None:
         refresh_manifest(run, "report")
         print(f"written: {run / 'report' / 'index.html'}")
@@ -281,9 +313,13 @@ def pdf(
 @app.command()
 def manifest(run: Annotated[Path, typer.Argument(help="Folder of a finished run, results/NAME.")]) -> None:
     """Write the hashes of all files that two runs must share."""
-    from attnscale.manifest import deterministic_files, write_manifest
+    from attnscale.manifest import deterministic_files, other_files, write_manifest
 
-    write_manifest(run, deterministic_files(load_config(run / "config.yaml")))
+    check_checksums([run / "config.yaml"])
+    config = load_config(run / "config.yaml")
+    # Or the hash of a damaged file would stand there as the right one.
+    check_checksums(run / name for name in (*deterministic_files(config), *other_files(config)))
+    write_manifest(run, deterministic_files(config))
 
 
 @app.command()
@@ -398,7 +434,8 @@ def resolve(settings: Settings, output: Annotated[Path, typer.Option(help="confi
     """Write the resolved configuration of a run."""
     from attnscale.files import write_text
 
-    write_text(output, resolved_yaml(_settings(Config, settings)))
+    with checked([], [output]):
+        write_text(output, resolved_yaml(_settings(Config, settings)))
 
 
 @app.command()

@@ -67,7 +67,9 @@ def _sentence(finding: Any, root: type[BaseModel]) -> str:
     where = _dotted(parts) or "it"
     if kind in ("extra_forbidden", "invalid_key"):
         parent = _dotted(parts[:-1])
-        return (f"{parent}: " if parent else "") + _unknown_key(parts[-1], models, root)
+        # The place holds a key that is no text in Python's words; what was given is the key itself.
+        key = given if kind == "invalid_key" else parts[-1]
+        return (f"{parent}: " if parent else "") + _unknown_key(key, models, root)
     if kind == "value_error":
         return f"{where}: {context['error']}" if parts else str(context["error"])
     if kind == "missing":
@@ -80,7 +82,7 @@ def _sentence(finding: Any, root: type[BaseModel]) -> str:
     if kind == "union_tag_not_found":
         return f"{where}.kind is missing; add it, {_choices(_kinds(models))}"
     if kind == "union_tag_invalid":
-        return f"{where}.kind must be {_choices(_kinds(models))}, not {_shown(context['tag'])}"
+        return f"{where}.kind must be {_choices(_kinds(models))}, not {_shown(given['kind'])}"
     if "parameters" in parts[:-1]:
         # Usually written beside the name of the attention, without `parameters`; pydantic adds the type it tried.
         depth = parts.index("parameters")
@@ -164,7 +166,7 @@ def _walk(location: Sequence[int | str], root: type[BaseModel]) -> tuple[list[in
     return parts, models, required
 
 
-def _unknown_key(key: int | str, models: list[type[BaseModel]], root: type[BaseModel]) -> str:
+def _unknown_key(key: Any, models: list[type[BaseModel]], root: type[BaseModel]) -> str:
     if len(models) == 1 and "parameters" in models[0].model_fields:
         # Parameters may stand beside the name only if there is no `parameters`.
         known = nearest(key, models[0].model_fields, "key")
@@ -173,7 +175,7 @@ def _unknown_key(key: int | str, models: list[type[BaseModel]], root: type[BaseM
         name
         for name, field in root.model_fields.items()
         for model in _models_in(field.annotation)
-        if key in model.model_fields and model not in models
+        if isinstance(key, str) and key in model.model_fields and model not in models
     )
     if homes and len(models) == 1:
         return f"unknown key {_key(key)}; it belongs under {' or '.join(homes)}"
@@ -206,8 +208,8 @@ def _choices(values: Sequence[str]) -> str:
 
 
 def _key(key: object) -> str:
-    text = "null" if key is None else str(key)
-    return text if text.isprintable() and text else repr(text)
+    text = _shown(key) if key is None or isinstance(key, bool) else str(key)
+    return short(text if text.isprintable() and text else repr(text))
 
 
 def _shown(value: object) -> str:
@@ -221,4 +223,9 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     text = repr(value) if isinstance(value, str | int | float) else str(value)
-    return text if len(text) <= 60 else text[:58] + "…"
+    return short(text)
+
+
+def short(text: str) -> str:
+    """A text of the file, without its end if it is long."""
+    return text if len(text) <= 60 else f"{text[:58]}…"

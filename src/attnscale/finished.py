@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from attnscale.checksums import check_checksums
 from attnscale.config import Config, load_config
 from attnscale.errors import UserError
 from attnscale.evaluate import load_model
@@ -73,6 +74,7 @@ def load_encoder(run: Path, config: Config, arm: str, seed: int) -> Encoder:
     """
     name = weights_file(config, arm, seed)
     check_manifest(run, name)
+    check_checksums([run / name])
     if is_imported(run):
         # Late: few runs are imports, and what they need is not small.
         from attnscale.checkpoint.encoder import load_roformer

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from attnscale.config import Config
+from attnscale.config import Config, TrainSettings
+from attnscale.counts import step_at
 from attnscale.errors import UserError
 from attnscale.files import sha256_of, write_text
 from attnscale.snapshots import snapshot_files, snapshot_steps
@@ -21,7 +22,7 @@ def deterministic_files(config: Config) -> list[str]:
     trained = [f"runs/{arm}/seed{seed}" for arm, seed in config.runs(trained=True)]
     files = [
         "config.yaml",
-        *(f"corpus/{name}" for name in ("manifest.json", "train.jsonl", "held_out.jsonl")),
+        *(f"corpus/{name}" for name in CORPUS_FILES),
         *(f"tokens/{name}" for name in TOKENS_FILES + EVALUATION_SET_FILES),
         *(f"{run}/model.safetensors" for run in trained),
         *snapshots(config),
@@ -54,7 +55,7 @@ def figures(config: Config) -> tuple[str, ...]:
 def by_source_files(config: Config) -> list[str]:
     """Results of each source of the text, relative to the run's folder; none if there is one source only."""
     several = len(config.source_names) > 1
-    return ["accuracy_by_source.csv", "differences_by_source.csv"] if several else []
+    return list(BY_SOURCE_FILES) if several else []
 
 
 def snapshots(config: Config) -> list[str]:
@@ -89,6 +90,37 @@ def other_files(config: Config) -> list[str]:
     return sorted(["environment.json", "report/durations.html", "report/durations.md", *records])
 
 
+def report_files(config: Config) -> list[str]:
+    """Files of the report that the manifest covers, relative to the run's folder."""
+    return [name for name in deterministic_files(config) if name.startswith("report/")]
+
+
+def report_inputs(config: Config) -> list[str]:
+    """Tables and records that the numbers of a report come from, relative to the run's folder."""
+    names = [*deterministic_files(config), *other_files(config)]
+    return [name for name in names if name.endswith((".csv", ".json", ".yaml")) and not name.startswith("report/")]
+
+
+def tokens_files(folder: Path) -> list[Path]:
+    """Tokens and evaluation set in a folder."""
+    return [folder / name for name in (*TOKENS_FILES, *EVALUATION_SET_FILES)]
+
+
+def training_inputs(settings: TrainSettings, tokens: Path, environment: Path, trunk: Path | None) -> list[Path]:
+    """Files that a training reads."""
+    share = settings.branch_at
+    start = [] if trunk is None or share is None else snapshot_files(trunk, step_at(settings.training, share))
+    return [*(tokens / name for name in TOKENS_FILES), environment, *start]
+
+
+def training_outputs(settings: TrainSettings, folder: Path) -> list[Path]:
+    """Files that a training leaves in its folder."""
+    kept = [file for step in snapshot_steps(settings.training) for file in snapshot_files(folder, step)]
+    return [*(folder / name for name in ("model.safetensors", "history.csv", "run.json")), *kept]
+
+
+BY_SOURCE_FILES = ("accuracy_by_source.csv", "differences_by_source.csv")
+CORPUS_FILES = ("manifest.json", "train.jsonl", "held_out.jsonl")
 TOKENS_FILES = (
     "tokenizer.json",
     "train_ids.npy",

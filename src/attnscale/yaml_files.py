@@ -7,10 +7,15 @@ import yaml
 from pydantic import BaseModel
 
 from attnscale.errors import UserError
+from attnscale.findings import short
 
 
 class _Refused(yaml.MarkedYAMLError):
     """A finding of our own, with its place."""
+
+
+_UNUSED = ("set", "binary", "omap", "pairs")
+_LOOKS = {"bool": "truth value"}
 
 
 class _Loader(yaml.SafeLoader):
@@ -25,16 +30,23 @@ class _Loader(yaml.SafeLoader):
                 continue
             name = (key.tag, key.value)
             if name in lines:
-                problem = f"the key {key.value} stands twice, first in line {lines[name]}; remove or rename one"
+                problem = f"the key {short(key.value)} stands twice, first in line {lines[name]}; remove or rename one"
                 raise _Refused(problem=problem, problem_mark=key.start_mark)
             lines[name] = key.start_mark.line + 1
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+        if kind in _UNUSED:
+            # A set would be read in another order every time, the others as what no key of ours is.
+            raise _Refused(
+                problem=f"!!{kind} has no use here; write a plain list or text", problem_mark=node.start_mark
+            )
         try:
             return super().construct_object(node, deep)
-        except ValueError:  # 2026-13-45 is resolved as a date and then is none
-            problem = f"{node.value} looks like a date or number and is none; put it in quotes"
+        except (ValueError, LookupError, AttributeError):
+            # 2026-13-45 is resolved as a date and then is none; after !!int or !!bool may stand anything.
+            problem = f"{short(str(node.value))} looks like a {_LOOKS.get(kind, 'date or number')} and is none; put it in quotes"
             raise _Refused(problem=problem, problem_mark=node.start_mark) from None
 
 

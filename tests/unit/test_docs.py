@@ -122,6 +122,28 @@ def test_lines_fit_the_width_of_the_project_unless_they_are_rows_of_a_table(page
         assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
 
 
+def test_every_test_that_the_reliability_page_names_exists():
+    rows = [line for line in read("docs/reliability.md").splitlines() if line.startswith("| ")]
+    defined = {
+        file.relative_to(ROOT).as_posix(): set(
+            re.findall(r"^ *def (test_\w+)\(", file.read_text("utf-8"), re.MULTILINE)
+        )
+        for file in (ROOT / "tests").rglob("test_*.py")
+    }
+    missing, named = [], 0
+    for row in rows:
+        # Names stand in front of the file that holds them; those without a file may be in any.
+        for names, file in re.findall(r"((?:`test_\w+`[,; ]*)+)(?:in `([\w/]+\.py)`)?", row):
+            known = defined.get(file, set()) if file else set().union(*defined.values())
+            found = re.findall(r"`(test_\w+)`", names)
+            named += len(found)
+            missing += [f"{name} in {file or 'tests'}" for name in found if name not in known]
+    assert missing == []
+    assert named > 40
+    faults = [row for row in rows if not row.startswith(("| fault |", "| ---"))]
+    assert [row for row in faults if row.count(" | ") != 3 or "`test_" not in row.rpartition(" | ")[2]] == []
+
+
 def test_the_readme_shows_its_picture_with_a_text_for_those_who_do_not_see_it():
     (alt, target), *others = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", read("README.md"))
     assert others == []

@@ -28,6 +28,8 @@ from attnscale.tokens.load import load_training_tokens, load_vocabulary
 from attnscale.train import train
 from tests.unit.conftest import LENGTH, train_settings
 
+strftime = time.strftime
+
 
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
@@ -134,6 +136,28 @@ def test_a_checkpoint_that_does_not_fit_is_not_used(tokens_dir, environment, tmp
     train(settings, data, record, tmp_path)
     assert json.loads((tmp_path / "run.json").read_text())["resumed_from_steps"] == []
     assert "starting from step 0" in capsys.readouterr().err
+
+
+def test_a_clock_that_was_set_back_or_forth_changes_no_resumed_training(tokens_dir, environment, tmp_path, monkeypatch):
+    train(train_settings(), tokens_dir, environment, tmp_path / "whole")
+    subprocess.run(["cp", "-r", tokens_dir, tmp_path / "tokens"], check=True)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5)
+        with pytest.raises(UserError, match="stopped"):
+            train(train_settings(), tmp_path / "tokens", environment, tmp_path / "parts")
+    os.utime(tmp_path / "parts" / module.CHECKPOINT, (0, 0))
+    for path in (tmp_path / "tokens").iterdir():
+        os.utime(path, (4_000_000_000, 4_000_000_000))
+    # From here on the clock shows a day before the training began.
+    yesterday = time.time() - 86_400
+    monkeypatch.setattr(module.time, "strftime", lambda text: strftime(text, time.gmtime(yesterday)))
+    train(train_settings(), tmp_path / "tokens", environment, tmp_path / "parts")
+    record = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert record["finished"] < record["started"]
+    assert record["resumed_from_steps"] == [6]
+    assert 0 < record["seconds"] < 3600
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert without_speed(history(tmp_path / "parts")) == without_speed(history(tmp_path / "whole"))
 
 
 def test_one_batch_can_be_learned_by_heart(tokens_dir, environment, tmp_path, monkeypatch):

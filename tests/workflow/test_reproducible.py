@@ -41,7 +41,10 @@ def test_one_core_and_a_folder_with_blank_and_umlaut_give_the_same_manifest(fini
 def test_the_manifest_covers_every_result_but_those_with_wall_clock_numbers(finished):
     covered = {line.partition("  ")[2] for line in finished.manifest().splitlines()}
     present = {path.relative_to(finished.results).as_posix() for path in finished.results.rglob("*") if path.is_file()}
-    outside = {name for name in present - covered if not name.startswith(("logs/", "benchmarks/"))}
+    # Every file has its checksum beside it.
+    checksums = {name for name in present if name.endswith(".sha256") and name != MANIFEST}
+    assert covered <= {name.removesuffix(".sha256").replace("/.", "/").removeprefix(".") for name in checksums}
+    outside = {name for name in present - covered - checksums if not name.startswith(("logs/", "benchmarks/"))}
     runs = {
         f"runs/{arm}/seed0/{name}"
         for arm in ("attention_o", "attention_e", "acl2022")
