@@ -46,8 +46,8 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError):
             # 2026-13-45 is resolved as a date and then is none; after !!int or !!bool may stand anything.
-            looks = _LOOKS.get(kind, "date or number")
-            problem = f"{short(str(node.value))} looks like a {looks} and is none; put it in quotes"
+            shown, looks = short(str(node.value)), _LOOKS.get(kind, "date or number")
+            problem = f"{shown} looks like a {looks} and is none; put it in quotes"
             raise _Refused(problem=problem, problem_mark=node.start_mark) from None
 
 
