@@ -145,6 +145,11 @@ class Watch:
         elif text:
             self.attempts.append(text)
 
+    @property
+    def tries(self) -> int:
+        """How many times a training was started that came to write a line."""
+        return len(self.attempts)
+
     def step(self) -> int:
         """Last step that the present attempt has told of."""
         return _last_step(self.attempts[-1]) if self.attempts else 0

@@ -52,7 +52,7 @@ SelectTypeParameters=CR_Core
 # A node that comes back after it was down takes jobs again at once.
 ReturnToService=2
 # Finished jobs stay in squeue that long; the plugin wants three times the seconds between its questions.
-MinJobAge=300
+MinJobAge=3600
 OverTimeLimit=0
 KillWait=30
 SlurmdTimeout=20
