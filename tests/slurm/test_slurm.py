@@ -82,20 +82,19 @@ def test_a_training_at_its_time_limit_saves_its_state_and_gets_more_time(cluster
     project = untrained(finished, tmp_path / "project")
     project.edit("profiles/slurm/profile.yaml", 'runtime: "720 * attempt"', f'runtime: "{minutes} * attempt"')
     project.edit("profiles/slurm/profile.yaml", "TERM@120", "TERM@10")
+    earlier = [job for job, _, _ in cluster.slurm.jobs()]
     with Watch(project.root / LOG) as watch:
         snakemake = cluster.submit(project, WEIGHTS)
         wait_for_training(cluster, project)
         snakemake.finish()
-    trained = sorted(int(job) for job, _, what in cluster.slurm.jobs() if what.startswith("rule_train"))
+    attempts = sorted(int(job) for job, _, _ in cluster.slurm.jobs() if job not in earlier)
+    shown = [cluster.slurm.must("scontrol", "show", "job", str(job)) for job in attempts]
     limits = [
-        int(hours) * 60 + int(rest)
-        for job in trained[-watch.tries :]
-        for hours, rest in re.findall(
-            r"TimeLimit=(\d+):(\d+):00", cluster.slurm.must("scontrol", "show", "job", str(job))
-        )
+        int(hours) * 60 + int(rest) for job in shown for hours, rest in re.findall(r"TimeLimit=(\d+):(\d+):00", job)
     ]
-    assert limits == [minutes * attempt for attempt in range(1, len(limits) + 1)]
-    assert watch.tries >= 2
+    assert limits == [minutes * attempt for attempt in range(1, len(attempts) + 1)]
+    # On a busy machine an attempt may end before its training has written a line.
+    assert len(attempts) >= watch.tries >= 2
     assert "was stopped by SIGTERM" in watch.attempts[0]
     assert same_in_the_end(project, finished, watch, "time limit") == 0
 
