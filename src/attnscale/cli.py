@@ -272,29 +272,33 @@ def report(
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: report inside the run.")] = None,
 ) -> None:
     """Write the report of a finished run; trains nothing."""
-    from attnscale.manifest import refresh_manifest, report_files, report_inputs
-    from attnscale.report.build import build_report
+    from attnscale.manifest import imported_files, is_imported, refresh_manifest, report_files, report_inputs
 
-    asked = None if run else load_config(configfile)
-    run = run or Path("results") / load_config(configfile).name
+    asked = None
+    if run is None:
+        asked = load_config(configfile)
+        run = Path("results") / asked.name
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no finished run, it has no config.yaml; run the pipeline first or check the path")
-    if asked is not None and (others := differing_sections(asked, load_config(run / "config.yaml"))):
+    check_checksums([run / "config.yaml"])
+    config = load_config(run / "config.yaml")
+    if asked is not None and (others := differing_sections(asked, config)):
         named = ", ".join(others)
         print(
             f"note: {configfile} has changed since that run ({named}); the report is of what was run", file=sys.stderr
         )
-    if (run / "checkpoint.json").is_file():
-        from attnscale.report.checkpoint import build_checkpoint_report
+    if is_imported(run):
+        from attnscale.report.checkpoint import build_checkpoint_report as build
 
-        build_checkpoint_report(run, output or run / "report")
+        inputs, outputs = imported_files(run)
     else:
-        check_checksums([run / "config.yaml"])
-        config, own = load_config(run / "config.yaml"), output in (None, run / "report")
-        written = [run / name for name in report_files(config)] if own else []
-        with checked([run / name for name in report_inputs(config)], written):
-            build_report(run, output or run / "report")
-    if output is None:
+        from attnscale.report.build import build_report as build
+
+        inputs, outputs = report_inputs(config), report_files(config)
+    own = output in (None, run / "report")
+    with checked([run / name for name in inputs], [run / name for name in outputs] if own else []):
+        build(run, output or run / "report")
+    if own:
         refresh_manifest(run, "report")
         print(f"written: {run / 'report' / 'index.html'}")
 

@@ -90,14 +90,29 @@ def load_model(settings: EvaluateSettings, vocabulary_size: int, weights: Path) 
         UserError: the weights are missing, damaged or of another shape.
     """
     model = make_encoder(settings.encoder, vocabulary_size)
+    load_weights(model, weights, missing="train this arm first", damaged="delete it and run the pipeline again")
+    return model
+
+
+def load_weights(model: Encoder, path: Path, *, missing: str, damaged: str) -> None:
+    """Put the weights of a safetensors file into a model.
+
+    Args:
+        model: gets them.
+        path: the file.
+        missing: what to do if it is missing, for the error.
+        damaged: what to do if it is damaged or does not fit.
+
+    Raises:
+        UserError: the weights are missing, damaged or of another shape.
+    """
     try:
-        model.load_state_dict(safetensors.torch.load_file(weights))
+        model.load_state_dict(safetensors.torch.load_file(path))
     except FileNotFoundError:
-        raise UserError(f"{weights} is missing; train this arm first") from None
+        raise UserError(f"{path} is missing; {missing}") from None
     except (safetensors.SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0].rstrip(":")
-        raise UserError(f"{weights} does not fit ({reason}); delete it and run the pipeline again") from None
-    return model
+        raise UserError(f"{path} does not fit ({reason}); {damaged}") from None
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from attnscale.errors import UserError
 from attnscale.evaluate import load_model
 from attnscale.files import read_array, read_json, sha256_of
 from attnscale.findings import nearest
-from attnscale.manifest import NAME as RUN_MANIFEST
+from attnscale.manifest import check_manifest, is_imported
 from attnscale.model import Encoder
 from attnscale.tokens.load import MANIFEST, load_vocabulary
 from attnscale.tokens.tokenizer import load_tokenizer
@@ -83,11 +83,6 @@ def load_encoder(run: Path, config: Config, arm: str, seed: int) -> Encoder:
     return load_model(config.evaluate_settings(arm, seed), load_vocabulary(run / "tokens").size, run / name).eval()
 
 
-def is_imported(run: Path) -> bool:
-    """Whether a run holds a checkpoint from elsewhere and has trained nothing."""
-    return (run / "checkpoint.json").is_file()
-
-
 @dataclasses.dataclass(frozen=True)
 class RunTokenizer:
     """The tokenizer of a run with ids as the run stores them.
@@ -134,18 +129,3 @@ def load_run_tokenizer(run: Path) -> RunTokenizer:
     tokenizer.no_padding()
     order = read_array(run / "tokens" / "checkpoint_ids.npy")
     return RunTokenizer(tokenizer, tuple(int(number) for number in order))
-
-
-def check_manifest(run: Path, name: str) -> None:
-    """Refuse a file that has changed since the run's manifest was written; a run without one has none to disagree with.
-
-    Raises:
-        UserError: its sha256 is another one.
-    """
-    path = run / RUN_MANIFEST
-    if not path.is_file() or not (run / name).is_file():
-        return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        digest, _, file = line.partition("  ")
-        if file == name and digest != sha256_of(run / name):
-            raise UserError(f"{run / name} is not the file that {path} names; run the pipeline again")

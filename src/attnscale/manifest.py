@@ -90,6 +90,11 @@ def other_files(config: Config) -> list[str]:
     return sorted(["environment.json", "report/durations.html", "report/durations.md", *records])
 
 
+def is_imported(run: Path) -> bool:
+    """Whether a run holds a checkpoint from elsewhere and has trained nothing."""
+    return (run / IMPORTED).is_file()
+
+
 def report_files(config: Config) -> list[str]:
     """Files of the report that the manifest covers, relative to the run's folder."""
     return [name for name in deterministic_files(config) if name.startswith("report/")]
@@ -99,6 +104,13 @@ def report_inputs(config: Config) -> list[str]:
     """Tables and records that the numbers of a report come from, relative to the run's folder."""
     names = [*deterministic_files(config), *other_files(config)]
     return [name for name in names if name.endswith((".csv", ".json", ".yaml")) and not name.startswith("report/")]
+
+
+def imported_files(run: Path) -> tuple[list[str], list[str]]:
+    """Files of an imported checkpoint that its report is made of, and those of the report, relative to its folder."""
+    names = [name for _, name in read_manifest(run / NAME)]
+    report = [name for name in names if name.startswith("report/")]
+    return [name for name in names if name not in report], report
 
 
 def tokens_files(folder: Path) -> list[Path]:
@@ -119,6 +131,8 @@ def training_outputs(settings: TrainSettings, folder: Path) -> list[Path]:
     return [*(folder / name for name in ("model.safetensors", "history.csv", "run.json")), *kept]
 
 
+IMPORTED = "checkpoint.json"
+"""What an imported checkpoint is; no other run has it."""
 BY_SOURCE_FILES = ("accuracy_by_source.csv", "differences_by_source.csv")
 CORPUS_FILES = ("manifest.json", "train.jsonl", "held_out.jsonl")
 TOKENS_FILES = (
@@ -159,16 +173,28 @@ def refresh_manifest(run_dir: Path, folder: str) -> None:
     path = run_dir / NAME
     if not path.is_file():
         return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    names = [line.rstrip("\n").partition("  ")[2] for line in lines]
-    inside = [name.startswith(f"{folder}/") and (run_dir / name).is_file() for name in names]
-    write_text(
-        path,
-        "".join(
-            f"{sha256_of(run_dir / name)}  {name}\n" if written else line
-            for line, name, written in zip(lines, names, inside, strict=True)
-        ),
+    entries = (
+        (sha256_of(run_dir / name) if name.startswith(f"{folder}/") and (run_dir / name).is_file() else digest, name)
+        for digest, name in read_manifest(path)
     )
+    write_text(path, "".join(f"{digest}  {name}\n" for digest, name in entries))
+
+
+def check_manifest(run_dir: Path, name: str) -> None:
+    """Refuse a file that has changed since the run's manifest was written; a run without one has none to disagree with.
+
+    Args:
+        run_dir: folder of the run.
+        name: the file, relative to it.
+
+    Raises:
+        UserError: its sha256 is another one.
+    """
+    path = run_dir / NAME
+    if not path.is_file() or not (run_dir / name).is_file():
+        return
+    if any(file == name and digest != sha256_of(run_dir / name) for digest, file in read_manifest(path)):
+        raise UserError(f"{run_dir / name} is not the file that {path} names; run the pipeline again")
 
 
 def verify(run_dir: Path) -> int:
@@ -183,27 +209,42 @@ def verify(run_dir: Path) -> int:
     Raises:
         UserError: files are missing or changed; all of them are named.
     """
-    path = run_dir / NAME
+    entries = read_manifest(run_dir / NAME)
+    problems = []
+    for digest, name in entries:
+        if not (run_dir / name).is_file():
+            problems.append(f"missing: {name}")
+        elif sha256_of(run_dir / name) != digest:
+            problems.append(f"changed: {name}")
+    if problems:
+        raise UserError(
+            f"{len(problems)} of {len(entries)} files in {run_dir} differ from its manifest: " + "; ".join(problems)
+        )
+    return len(entries)
+
+
+def read_manifest(path: Path) -> list[tuple[str, str]]:
+    """Sha256 and name of every file that a manifest lists.
+
+    Args:
+        path: the manifest.
+
+    Raises:
+        UserError: it is missing, damaged or empty.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise UserError(f"{path} is missing; finish the run, or check the folder's name") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is damaged; run the pipeline again to write it anew") from None
-    problems = []
+    entries = []
     for number, line in enumerate(lines, start=1):
         digest, gap, name = line.partition("  ")
         inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
         if len(digest) != 64 or not gap or not name or not inside:
             raise UserError(f"line {number} of {path} is damaged; run the pipeline again to write it anew")
-        if not (run_dir / name).is_file():
-            problems.append(f"missing: {name}")
-        elif sha256_of(run_dir / name) != digest:
-            problems.append(f"changed: {name}")
-    if not lines:
+        entries.append((digest, name))
+    if not entries:
         raise UserError(f"{path} is empty; run the pipeline again to write it anew")
-    if problems:
-        raise UserError(
-            f"{len(problems)} of {len(lines)} files in {run_dir} differ from its manifest: " + "; ".join(problems)
-        )
-    return len(lines)
+    return entries

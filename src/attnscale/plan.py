@@ -7,7 +7,6 @@ on the high side. Measure with a run whose model is the same for a closer one.
 
 from __future__ import annotations
 
-import csv
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from attnscale.config import Config, load_config
 from attnscale.errors import UserError
 from attnscale.files import read_json
 from attnscale.flops import forward_flops
+from attnscale.workflow_times import benchmark_seconds
 
 BACKWARD = 3
 """A step's work in forward passes: one forward, and two products for each of its own on the way back."""
@@ -274,8 +274,7 @@ def _benchmark_file(job: Job) -> str:
 def _seconds(file: Path) -> float:
     """Wall-clock seconds that Snakemake's benchmark file states."""
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            return float(list(csv.DictReader(stream, delimiter="\t"))[-1]["s"])
+        return benchmark_seconds(file)
     except FileNotFoundError:
         raise UserError(f"{file} is missing; finish that run before its times are used") from None
     except (KeyError, IndexError, ValueError):

@@ -24,8 +24,7 @@ def write_workflow_times(folder: Path, started: float, ended: float) -> None:
     for path in sorted(folder.rglob("*.tsv")):
         job = path.relative_to(folder).with_suffix("").as_posix()
         if job != NAME:
-            with path.open(encoding="utf-8", newline="") as file:
-                seconds = float(list(csv.DictReader(file, delimiter="\t"))[-1]["s"])
+            seconds = benchmark_seconds(path)
             end = path.stat().st_mtime - started
             rows.append((job, round(end - seconds, 2), round(end, 2)))
     stream = io.StringIO()
@@ -33,3 +32,14 @@ def write_workflow_times(folder: Path, started: float, ended: float) -> None:
     writer.writerow(("job", "start", "end"))
     writer.writerows(rows)
     write_text(folder / f"{NAME}.tsv", stream.getvalue())
+
+
+def benchmark_seconds(path: Path) -> float:
+    """Wall-clock seconds of the last turn in a benchmark file of Snakemake.
+
+    Raises:
+        OSError: the file cannot be read.
+        KeyError, IndexError, ValueError: it is no such file.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        return float(list(csv.DictReader(file, delimiter="\t"))[-1]["s"])

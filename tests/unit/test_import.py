@@ -265,8 +265,15 @@ def test_a_second_import_and_a_second_report_have_the_same_bytes(imported, tmp_p
     code, _, err = attnscale("report", again)
     assert (code, err) == (0, "")
     assert (again / "manifest.sha256").read_bytes() == before
+    table = again / "accuracy.csv"
+    right = table.read_bytes()
+    table.write_bytes(right.replace(b"1", b"2", 1))
+    code, _, err = attnscale("report", again)
+    assert code == 1
+    assert f"{table} and its checksum" in err
     # Into its own folder an import may go again.
     assert import_checkpoint(root / "checkpoint", root / "mine.yaml", results=tmp_path / "results") == again
+    assert table.read_bytes() == right
     assert str(tmp_path) not in (again / "report" / "report.md").read_text(encoding="utf-8")
 
 

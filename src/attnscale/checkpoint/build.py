@@ -13,12 +13,13 @@ from attnscale.accuracy import collect_accuracy
 from attnscale.analysis.attention_statistics import collect_attention_statistics, statistics_table
 from attnscale.analysis.comparisons import differences_settings
 from attnscale.analysis.differences import write_differences
-from attnscale.checkpoint.encoder import RECORD, load_roformer
+from attnscale.checkpoint.encoder import load_roformer
 from attnscale.checkpoint.settings import checkpoint_config
 from attnscale.checkpoint.shape import read_shape
 from attnscale.checkpoint.tokenizer import CheckpointTokenizer, read_tokenizer
 from attnscale.checkpoint.tokens import write_tokens
 from attnscale.checkpoint.weights import read_weights, weights_path
+from attnscale.checksums import write_checksums
 from attnscale.config import Config
 from attnscale.corpus import build_corpus
 from attnscale.environment import describe, read_environment
@@ -26,7 +27,15 @@ from attnscale.errors import UserError
 from attnscale.evaluate import evaluation_table
 from attnscale.files import sha256_of, write_bytes, write_json, write_text
 from attnscale.finished import weights_file
-from attnscale.manifest import EVALUATION_SET_FILES, attention_statistics_files, evaluation_file, write_manifest
+from attnscale.manifest import (
+    CORPUS_FILES,
+    EVALUATION_SET_FILES,
+    IMPORTED,
+    attention_statistics_files,
+    evaluation_file,
+    is_imported,
+    write_manifest,
+)
 from attnscale.report.checkpoint import build_checkpoint_report, report_files
 from attnscale.tokens.evaluation_set import build_evaluation_set
 from attnscale.tokens.load import load_evaluation_set
@@ -55,7 +64,7 @@ def import_checkpoint(
     shape = read_shape(folder)
     config = checkpoint_config(configfile, folder, shape)
     run = results / config.name
-    if run.exists() and not (run / RECORD).is_file():
+    if run.exists() and not is_imported(run):
         raise UserError(f"{run} holds something else than an imported checkpoint; give the configuration another name")
     tokenizer = read_tokenizer(folder, shape)
     weights = read_weights(folder, shape, tokenizer.order)
@@ -63,7 +72,7 @@ def import_checkpoint(
     environment = describe(lock, compute.device, compute.precision, compute.threads, "off")
 
     # First of all, since it tells what the folder is: a run that was stopped here can be started again.
-    write_json(run / RECORD, _record(folder, dataclasses.asdict(shape), tokenizer))
+    write_json(run / IMPORTED, _record(folder, dataclasses.asdict(shape), tokenizer))
     write_text(run / "config.yaml", resolved_yaml(config))
     write_json(run / "environment.json", environment)
     build_corpus(config.corpus_settings(), run / "corpus")
@@ -75,11 +84,12 @@ def import_checkpoint(
     tables = _evaluate(run, config)
     build_checkpoint_report(run, run / "report")
     files = [
-        RECORD, "config.yaml", stored, *tables, *report_files(config),
-        *(f"corpus/{name}" for name in ("manifest.json", "train.jsonl", "held_out.jsonl")),
+        IMPORTED, "config.yaml", stored, *tables, *report_files(config),
+        *(f"corpus/{name}" for name in CORPUS_FILES),
         *(f"tokens/{name}" for name in (*names, *EVALUATION_SET_FILES)),
     ]  # fmt: skip
     write_manifest(run, files)
+    write_checksums(run / name for name in files)
     return run
 
 

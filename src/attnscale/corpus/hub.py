@@ -8,7 +8,6 @@ same file. With all pieces that the rows asked for lie in, nothing is asked of t
 import contextlib
 import functools
 import hashlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from attnscale.config import HubSource
 from attnscale.corpus.formats import Raw, check_column, column_text, json_line
 from attnscale.errors import UserError
 from attnscale.files import canonical_json, read_json, write_bytes, write_json
+from attnscale.progress import log
 
 # Seconds to wait before each further try; the hub's client has shorter ones of its own for single requests.
 PAUSES = (2.0, 8.0, 30.0)
@@ -130,7 +130,7 @@ class HubRows:
                         f"cannot load the data set {source.name} at revision {source.revision} ({what}: {reason}); "
                         "check the network, and name, revision, subset and split in the configuration"
                     ) from error
-                print(f"{source.name}, {what}: {reason}; trying again in {pause:g} s", file=sys.stderr, flush=True)
+                log(f"{source.name}, {what}: {reason}; trying again in {pause:g} s")
                 time.sleep(pause)
         raise AssertionError
 
@@ -197,7 +197,7 @@ def _read_piece(path: Path) -> "pa.Table | None":
     digest, data = content[:32], content[32:]
     if hashlib.sha256(data).digest() == digest:
         return pa.parquet.read_table(pa.BufferReader(data))
-    print(f"{path} is damaged and is fetched again", file=sys.stderr)
+    log(f"{path} is damaged and is fetched again")
     return None
 
 

@@ -4,9 +4,6 @@ Two forms. A model with `recipe: faithful`, plain rotary positions and one scale
 transformers knows it. Any other has code that travels with it, `modeling_attnscale.py`.
 """
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,10 @@ from attnscale.errors import UserError
 from attnscale.export.arm import LONGEST, Exported, prepared
 from attnscale.export.card import card, scale_words
 from attnscale.export.folding import fold
-from attnscale.files import write_bytes, write_json, write_text
-from attnscale.finished import chosen_arm, chosen_seed, is_imported, load_run_tokenizer, read_run
+from attnscale.files import new_folder, write_bytes, write_json, write_text
+from attnscale.finished import chosen_arm, chosen_seed, load_run_tokenizer, read_run
 from attnscale.huggingface import to_roformer
+from attnscale.manifest import is_imported
 from attnscale.tokens.load import load_vocabulary
 from attnscale.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -59,7 +57,7 @@ def export(run: Path, folder: Path, *, arm: str, seed: int | None = None, length
     exported = prepared(run, config, arm, seed, length)
     tokenizer, vocabulary = load_run_tokenizer(run).tokenizer, load_vocabulary(run / "tokens")
     state, table = _weights(exported)
-    with _new_folder(folder) as part:
+    with new_folder(folder) as part:
         # Metadata of one key: transformers of version 4 refuse a file without, and two keys have no fixed order.
         write_bytes(part / "model.safetensors", safetensors.torch.save(state, {"format": "pt"}))
         write_json(part / "config.json", _model_config(exported, vocabulary, table))
@@ -151,25 +149,3 @@ def _tokenizer_config(exported: Exported, tokenizer: Tokenizer, table: int) -> d
         "added_tokens_decoder": {str(number): _added(tokenizer, token) for number, token in enumerate(SPECIAL_TOKENS)},
         **{f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS},
     }
-
-
-class _new_folder:
-    """A folder that appears under its name when the block ends well, and not at all when it raises."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> Path:
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        self._part = Path(tempfile.mkdtemp(prefix=f".{self._folder.name}.", suffix=".part", dir=self._folder.parent))
-        return self._part
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            if kind is None:
-                umask = os.umask(0)
-                os.umask(umask)
-                self._part.chmod(0o777 & ~umask)
-                os.replace(self._part, self._folder)
-        finally:
-            shutil.rmtree(self._part, ignore_errors=True)

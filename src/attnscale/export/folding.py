@@ -28,7 +28,7 @@ class Scales:
     Attributes:
         common_B: factor that all layers and heads share, for every n that was asked for, float64.
         heads_GH: factor of every head on top of it, at the largest of these n, float64.
-    heads_vary: whether that of any head is another one at the smallest of these n.
+        heads_vary: whether that of any head is another one at the smallest of these n.
     """
 
     common_B: Tensor

@@ -10,7 +10,7 @@ import matplotlib
 from attnscale.analysis.comparisons import depends_on_length
 from attnscale.config import Config
 from attnscale.files import read_json, write_text
-from attnscale.manifest import figures
+from attnscale.manifest import IMPORTED, figures
 from attnscale.report.arms import KINDS
 from attnscale.report.data import RunData, load_run
 from attnscale.report.figures import COLOURS, STYLE, Drawing, accuracy, entropy, repairs, write
@@ -46,7 +46,7 @@ def build_checkpoint_report(run_dir: Path, output_dir: Path) -> None:
     drawings = _draw(data)
     for drawing in drawings.values():
         write(drawing, output_dir / "figures")
-    manifest, record = (read_json(run_dir / name) for name in ("tokens/manifest.json", "checkpoint.json"))
+    manifest, record = (read_json(run_dir / name) for name in ("tokens/manifest.json", IMPORTED))
     context = _context(data, drawings, manifest, record)
     environment = template_environment()
     for template, name in TEMPLATES.items():
