@@ -1,0 +1,93 @@
+"""The weights of the networks by name, as torch calls them, and how they start.
+
+Per layer i the names are those of `torch.nn.TransformerEncoderLayer`; beside them are the embedding of the three
+symbols, the output that reads the CLS token, and what a scale learns, `layers.i.learned.NAME`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnscale.formal.scales import Scale
+from attnscale.formal.tasks import SYMBOLS
+from attnscale.rng import Stream
+
+Weights = dict[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Sizes of a network."""
+
+    width: int
+    heads: int
+    feed_forward: int
+    layers: int
+
+    @property
+    def head_size(self) -> int:
+        return self.width // self.heads
+
+
+def initial_weights(shape: Shape, seed: int, scale: Scale, training_keys: int, dtype: torch.dtype) -> Weights:
+    """Weights of one network, drawn as the modules of torch draw theirs; the same for all arms of a seed.
+
+    Embedding: normal. Projection to queries, keys and values: uniform within sqrt(6 / (rows + columns)) (Glorot), its
+    bias and that of the projection back 0. Other matrices, and biases of linear layers: uniform within
+    1 / sqrt(columns). Norms: 1 and 0. The numbers come from the project's own streams, which are the same bits on
+    every machine.
+    """
+    width, inner = shape.width, shape.feed_forward
+    weights: Weights = {"embedding": _normal(seed, "embedding", (SYMBOLS, width))}
+    for layer in range(shape.layers):
+        name = f"layers.{layer}."
+        ones, zeros = torch.ones(width), torch.zeros(width)
+        attention = f"{name}self_attn."
+        weights |= {
+            f"{attention}in_proj_weight": _uniform(
+                seed, f"{attention}in_proj_weight", (3 * width, width), math.sqrt(6 / (4 * width))
+            ),
+            f"{attention}in_proj_bias": torch.zeros(3 * width),
+            f"{attention}out_proj.weight": _linear(seed, f"{attention}out_proj.weight", (width, width), width),
+            f"{attention}out_proj.bias": zeros.clone(),
+            f"{name}linear1.weight": _linear(seed, f"{name}linear1.weight", (inner, width), width),
+            f"{name}linear1.bias": _linear(seed, f"{name}linear1.bias", (inner,), width),
+            f"{name}linear2.weight": _linear(seed, f"{name}linear2.weight", (width, inner), inner),
+            f"{name}linear2.bias": _linear(seed, f"{name}linear2.bias", (width,), inner),
+            f"{name}norm1.weight": ones.clone(),
+            f"{name}norm1.bias": zeros.clone(),
+            f"{name}norm2.weight": ones.clone(),
+            f"{name}norm2.bias": zeros.clone(),
+        }
+        for learned, value in scale.learned(training_keys, shape.heads).items():
+            weights[f"{name}learned.{learned}"] = value.clone()
+    weights["output.weight"] = _linear(seed, "output.weight", (width,), width)
+    weights["output.bias"] = _linear(seed, "output.bias", (1,), width)
+    return {name: value.to(dtype) for name, value in weights.items()}
+
+
+def stacked(networks: list[Weights]) -> Weights:
+    """Weights of many networks in one tensor per name, the network first."""
+    return {name: torch.stack([weights[name] for weights in networks]) for name in networks[0]}
+
+
+def one_of(stack: Mapping[str, Tensor], place: int) -> Weights:
+    """Weights of one network of a stack, copied."""
+    return {name: value[place].clone() for name, value in stack.items()}
+
+
+def _linear(seed: int, name: str, shape: tuple[int, ...], inputs: int) -> Tensor:
+    return _uniform(seed, name, shape, 1 / math.sqrt(inputs))
+
+
+def _uniform(seed: int, name: str, shape: tuple[int, ...], bound: float) -> Tensor:
+    numbers = Stream("formal initial weights", seed, name).uniforms(math.prod(shape))
+    return torch.from_numpy(((2 * numbers - 1) * bound).astype(np.float32)).view(shape)
+
+
+def _normal(seed: int, name: str, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(Stream("formal initial weights", seed, name).normals(math.prod(shape))).view(shape)
