@@ -19,6 +19,7 @@ from attnscale.config import (
     CorpusSettings,
     EvaluateSettings,
     EvaluationSetSettings,
+    FormalSettings,
     Section,
     TheorySettings,
     TokensSettings,
@@ -254,6 +255,15 @@ def claims(
     }
     with checked([*evaluations, run / "entropy.csv", *histories.values()], [output]):
         write_claims(config, evaluations, output, entropy=entropy, histories=histories)
+
+
+@app.command()
+def train_formal(settings: Settings, output: CsvFile) -> None:
+    """Train tiny transformers of one arm on FIRST or PARITY, all lengths and seeds at once, and test them."""
+    from attnscale.formal.training import train_arm
+
+    with checked([], [output]):
+        train_arm(_settings(FormalSettings, settings), output)
 
 
 @app.command()

@@ -63,14 +63,13 @@ class Network:
         head_size = width // self.heads
         factor = self.scale.factor(tokens, self.training_keys, self.heads, head_size)
         plain = head_size**-0.5
-        weight, bias = own["self_attn.in_proj_weight"], own["self_attn.in_proj_bias"]
-        (wq, wk, wv), (bq, bk, bv) = weight.chunk(3), bias.chunk(3)
+        wq, bq = own["self_attn.q.weight"], own["self_attn.q.bias"]
         if self.scale.on_query_input:
             q_NW = functional.linear(x_NW * (factor / plain), wq, bq) * plain
         else:
             q_NW = functional.linear(x_NW, wq, bq) * factor
-        k_NW, v_NW = functional.linear(x_NW, wk, bk), functional.linear(x_NW, wv, bv)
-        q_BHND, k_BHND, v_BHND = (y.view(1, tokens, self.heads, head_size).transpose(1, 2) for y in (q_NW, k_NW, v_NW))
+        k_NW, v_NW = functional.linear(x_NW, own["self_attn.kv.weight"], own["self_attn.kv.bias"]).chunk(2, dim=1)
+        q_BHND, k_BHND, v_BHND = (y.reshape(1, tokens, self.heads, head_size).transpose(1, 2) for y in (q_NW, k_NW, v_NW))
         learned = {name.removeprefix("learned."): value for name, value in own.items() if name.startswith("learned.")}
         context = self.scale.context(tokens, self.training_keys, self.heads, head_size)
         context = dataclasses.replace(context, learned=learned)

@@ -5,12 +5,13 @@ operations. Here one call serves all networks of a stack. The gradients are writ
 much again, and held against autograd on the plain network in the tests.
 
 Tensor names end in their shape:
-    S networks, T strings of each, K rows of a string (tokens, or kinds of them), Q rows that attend, W width,
-    H heads, D size of a head, F feed-forward width, C symbols; X = T·K, Y = T·Q, Z = S·T·H.
+    S networks, T strings of each, K rows of a string (tokens, or kinds of them), Q rows that attend, C symbols,
+    W width, U = 2W, F feed-forward width, V any of these, H heads, D size of a head; X = T·K, Y = T·Q, Z = S·T·H.
 """
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,10 +19,27 @@ from torch.nn import functional
 
 from attnscale.formal.scales import Scale
 from attnscale.formal.tasks import Batch
-from attnscale.formal.weights import Shape, Weights
+from attnscale.formal.weights import Shape, Stacked, Weights
 
 EPSILON = 1e-5
 """Added to the variance in a layer norm, as torch does."""
+
+
+class _Linear(NamedTuple):
+    """A linear layer as its products need it; all of these are views, so that a step of training moves them too."""
+
+    weight_SVW: Tensor
+    weight_SWV: Tensor
+    bias_S1V: Tensor
+
+
+class _Norm(NamedTuple):
+    """A layer norm's result before its weight and bias, and what the way back needs."""
+
+    summed_SYW: Tensor
+    normed_SYW: Tensor
+    mean: Tensor
+    rstd: Tensor
 
 
 @dataclasses.dataclass
@@ -36,15 +54,12 @@ class _Kept:
     k_ZKD: Tensor
     v_ZKD: Tensor
     weights_ZKQ: Tensor
-    """Attention weights, keys first."""
+    """Attention weights, keys first: a softmax over the middle axis is the faster one here."""
     mixed_SYW: Tensor
-    norm1: tuple[Tensor, Tensor, Tensor]
-    """Sum that is normed, mean, reciprocal standard deviation."""
-    normed1_SYW: Tensor
+    norm1: _Norm
     z_SYW: Tensor
     h_SYF: Tensor
-    norm2: tuple[Tensor, Tensor, Tensor]
-    normed2_SYW: Tensor
+    norm2: _Norm
     factors_S11: Tensor
     on_weight: Tensor
     on_bias: Tensor
@@ -60,9 +75,26 @@ class Stack:
         weights: as `weights.stacked` gives them; they are changed in place by whoever trains.
     """
 
-    def __init__(self, shape: Shape, scale: Scale, training_keys: list[int], weights: Weights) -> None:
-        self.shape, self.scale, self.training_keys, self.weights = shape, scale, training_keys, weights
-        self.dtype = weights["embedding"].dtype
+    def __init__(self, shape: Shape, scale: Scale, training_keys: list[int], weights: Stacked) -> None:
+        self.shape, self.scale, self.training_keys = shape, scale, training_keys
+        self.weights, self.gradients = weights, weights.zeros()
+        self.dtype = weights.flat.dtype
+        own = weights.by_name
+        self._linear = {
+            name.removesuffix(".weight"): _Linear(
+                value, value.transpose(1, 2), own[name.removesuffix("weight") + "bias"].unsqueeze(1)
+            )
+            for name, value in own.items()
+            if name.endswith(".weight") and value.ndim == 3
+        }
+        self._norms = {
+            name.removesuffix(".weight"): (value.unsqueeze(1), own[name.removesuffix("weight") + "bias"].unsqueeze(1))
+            for name, value in own.items()
+            if "norm" in name and name.endswith(".weight")
+        }
+        self._output_SW1 = own["output.weight"].unsqueeze(2)
+        self._output_S1W = own["output.weight"].unsqueeze(1)
+        self._prefixes = [f"layers.{layer}." for layer in range(shape.layers)]
 
     def factors(self, keys: list[int]) -> Tensor:
         """Factor on q·k of each network where its strings have that many tokens, (S, 1, 1)."""
@@ -71,166 +103,147 @@ class Stack:
         found = [self.scale.factor(n, training, heads, size) for n, training in pairs]
         return torch.tensor(found, dtype=torch.float64).to(self.dtype).view(-1, 1, 1)
 
-    def logits(self, batch: Batch, factors_S11: Tensor) -> Tensor:
-        """Answers of every network to its strings, (S, T)."""
-        return self._forward(batch, factors_S11)[0]
-
     def losses(self, batch: Batch, factors_S11: Tensor) -> tuple[Tensor, Tensor]:
         """-log sigmoid of the right answer in nats, and whether the answer is right; both (S, T)."""
-        right_ST = self.logits(batch, factors_S11) * batch.signs_ST
+        right_ST = self._forward(batch, factors_S11)[0] * batch.signs_ST
         return functional.softplus(-right_ST), right_ST > 0
 
-    def loss_and_gradients(self, batch: Batch, factors_S11: Tensor) -> tuple[Tensor, Weights]:
-        """Loss of every string, (S, T), and the gradients of the sum over a network's strings, by name."""
-        logits_ST, x_SXW, last_SYW, kept = self._forward(batch, factors_S11)
+    def losses_and_gradients(self, batch: Batch, factors_S11: Tensor) -> Tensor:
+        """Loss of every string, (S, T); the gradients of the sum over a network's strings go to `gradients`."""
+        logits_ST, last_SYW, kept = self._forward(batch, factors_S11)
         right_ST = logits_ST * batch.signs_ST
-        gradients: Weights = {}
+        gradients = self.gradients.by_name
         # d softplus(-r) / dr = -sigmoid(-r)
-        d_logits_ST1 = (torch.sigmoid(-right_ST) * batch.signs_ST).neg_().unsqueeze(2)
-        gradients["output.bias"] = d_logits_ST1.sum(1)
-        gradients["output.weight"] = torch.bmm(d_logits_ST1.transpose(1, 2), last_SYW).squeeze(1)
-        d_SYW = d_logits_ST1 * self.weights["output.weight"].unsqueeze(1)
+        d_logits_ST1 = torch.sigmoid(-right_ST).mul_(batch.signs_ST).neg_().unsqueeze(2)
+        torch.sum(d_logits_ST1, 1, out=gradients["output.bias"])
+        torch.sum(d_logits_ST1 * last_SYW, 1, out=gradients["output.weight"])
+        d_SYW = d_logits_ST1 * self._output_S1W
         for layer in range(self.shape.layers - 1, -1, -1):
-            d_SYW = self._layer_back(layer, kept[layer], d_SYW, batch, gradients)
-        symbols_SXC = batch.symbols_STKC.flatten(1, 2)
-        gradients["embedding"] = torch.bmm(symbols_SXC.transpose(1, 2), d_SYW)
-        return functional.softplus(-right_ST), gradients
+            d_SYW = self._layer_back(self._prefixes[layer], kept[layer], d_SYW, batch)
+        torch.bmm(batch.symbols_STKC.flatten(1, 2).transpose(1, 2), d_SYW, out=gradients["embedding"])
+        return functional.softplus(-right_ST)
 
-    def _forward(self, batch: Batch, factors_S11: Tensor) -> tuple[Tensor, Tensor, Tensor, list[_Kept]]:
+    def _forward(self, batch: Batch, factors_S11: Tensor) -> tuple[Tensor, Tensor, list[_Kept]]:
         networks, strings, rows = batch.symbols_STKC.shape[:3]
-        width, last = self.shape.width, self.shape.layers - 1
-        x_SXW = torch.bmm(batch.symbols_STKC.flatten(1, 2), self.weights["embedding"])
-        x_SXW = (x_SXW.view(networks, strings, rows, width) + batch.positions_KW).flatten(1, 2)
-        first_SXW, kept = x_SXW, []
-        for layer in range(self.shape.layers):
+        x_SXW = torch.bmm(batch.symbols_STKC.flatten(1, 2), self.weights.by_name["embedding"])
+        x_SXW.view(networks, strings, rows, -1).add_(batch.positions_KW)
+        kept = []
+        for prefix in self._prefixes:
             # Of the last layer only the CLS token is read.
-            queried = x_SXW.view(networks, strings, rows, width)[:, :, batch.cls] if layer == last else x_SXW
-            x_SXW, of_layer = self._layer(layer, x_SXW, queried, batch, factors_S11)
+            last = prefix == self._prefixes[-1]
+            queried = x_SXW.view(networks, strings, rows, -1)[:, :, batch.cls] if last else x_SXW
+            x_SXW, of_layer = self._layer(prefix, x_SXW, queried, batch, factors_S11)
             kept.append(of_layer)
-        weight_SW1, bias_S1 = self.weights["output.weight"].unsqueeze(2), self.weights["output.bias"]
-        logits_ST = torch.bmm(x_SXW, weight_SW1).squeeze(2) + bias_S1
-        return logits_ST, first_SXW, x_SXW, kept
+        logits_ST = torch.bmm(x_SXW, self._output_SW1).squeeze(2).add_(self.weights.by_name["output.bias"])
+        return logits_ST, x_SXW, kept
 
     def _layer(
-        self, layer: int, x_SXW: Tensor, queried_SYW: Tensor, batch: Batch, factors_S11: Tensor
+        self, prefix: str, x_SXW: Tensor, queried_SYW: Tensor, batch: Batch, factors_S11: Tensor
     ) -> tuple[Tensor, _Kept]:
-        weights, name, width = self.weights, f"layers.{layer}.", self.shape.width
-        inward_SVW, bias_S1V = weights[f"{name}self_attn.in_proj_weight"], self._bias(f"{name}self_attn.in_proj_bias")
-        on_weight, on_bias = self._scaling(layer, factors_S11)
-        projected_SYW = torch.bmm(queried_SYW, inward_SVW[:, :width].transpose(1, 2))
-        q_SYW = projected_SYW * on_weight + bias_S1V[:, :, :width] * on_bias
-        kv_SXU = torch.baddbmm(bias_S1V[:, :, width:], x_SXW, inward_SVW[:, width:].transpose(1, 2))
+        to_q, to_kv, back = (self._linear[f"{prefix}self_attn.{name}"] for name in ("q", "kv", "out_proj"))
+        up, down = self._linear[f"{prefix}linear1"], self._linear[f"{prefix}linear2"]
+        on_weight, on_bias = self._scaling(prefix, factors_S11)
         strings = batch.symbols_STKC.shape[1]
-        q_ZQD = self._to_heads(q_SYW, strings)
-        k_ZKD, v_ZKD = self._to_heads(kv_SXU[:, :, :width], strings), self._to_heads(kv_SXU[:, :, width:], strings)
+        projected_SYW = torch.bmm(queried_SYW, to_q.weight_SWV)
+        q_ZQD = self._to_heads((projected_SYW * on_weight).add_(to_q.bias_S1V * on_bias), strings)
+        kv_SXU = torch.baddbmm(to_kv.bias_S1V, x_SXW, to_kv.weight_SWV)
+        k_ZKD, v_ZKD = (self._to_heads(part, strings) for part in kv_SXU.chunk(2, dim=2))
         logits_ZKQ = torch.bmm(k_ZKD, q_ZQD.transpose(1, 2))
         if batch.log_counts_STK is not None:
-            counts_STK = batch.log_counts_STK
-            logits_ZKQ = (
-                logits_ZKQ.view(*counts_STK.shape[:2], self.shape.heads, *logits_ZKQ.shape[1:])
-                + counts_STK[:, :, None, :, None]
-            ).view(logits_ZKQ.shape)
+            networks, _, rows = batch.log_counts_STK.shape
+            split = logits_ZKQ.view(networks, strings, self.shape.heads, rows, -1)
+            split.add_(batch.log_counts_STK[:, :, None, :, None])
         weights_ZKQ = torch.softmax(logits_ZKQ, dim=1)
         mixed_SYW = self._from_heads(torch.bmm(weights_ZKQ.transpose(1, 2), v_ZKD), strings)
-        out_SWW = weights[f"{name}self_attn.out_proj.weight"].transpose(1, 2)
-        summed1 = torch.baddbmm(self._bias(f"{name}self_attn.out_proj.bias"), mixed_SYW, out_SWW).add_(queried_SYW)
-        normed1_SYW, mean1, rstd1 = torch.native_layer_norm(summed1, (width,), None, None, EPSILON)
-        z_SYW = normed1_SYW * self._bias(f"{name}norm1.weight") + self._bias(f"{name}norm1.bias")
-        first_SWF = weights[f"{name}linear1.weight"].transpose(1, 2)
-        h_SYF = torch.baddbmm(self._bias(f"{name}linear1.bias"), z_SYW, first_SWF).relu_()
-        second_SFW = weights[f"{name}linear2.weight"].transpose(1, 2)
-        summed2 = torch.baddbmm(self._bias(f"{name}linear2.bias"), h_SYF, second_SFW).add_(z_SYW)
-        normed2_SYW, mean2, rstd2 = torch.native_layer_norm(summed2, (width,), None, None, EPSILON)
-        result_SYW = normed2_SYW * self._bias(f"{name}norm2.weight") + self._bias(f"{name}norm2.bias")
+        norm1 = self._norm(torch.baddbmm(back.bias_S1V, mixed_SYW, back.weight_SWV).add_(queried_SYW))
+        weight_S1W, bias_S1W = self._norms[f"{prefix}norm1"]
+        z_SYW = torch.addcmul(bias_S1W, norm1.normed_SYW, weight_S1W)
+        h_SYF = torch.baddbmm(up.bias_S1V, z_SYW, up.weight_SWV).relu_()
+        norm2 = self._norm(torch.baddbmm(down.bias_S1V, h_SYF, down.weight_SWV).add_(z_SYW))
+        weight_S1W, bias_S1W = self._norms[f"{prefix}norm2"]
+        result_SYW = torch.addcmul(bias_S1W, norm2.normed_SYW, weight_S1W)
         kept = _Kept(
-            x_SXW, queried_SYW, projected_SYW, q_ZQD, k_ZKD, v_ZKD, weights_ZKQ, mixed_SYW,
-            (summed1, mean1, rstd1), normed1_SYW, z_SYW, h_SYF, (summed2, mean2, rstd2), normed2_SYW,
+            x_SXW, queried_SYW, projected_SYW, q_ZQD, k_ZKD, v_ZKD, weights_ZKQ, mixed_SYW, norm1, z_SYW, h_SYF, norm2,
             factors_S11, on_weight, on_bias,
         )  # fmt: skip
         return result_SYW, kept
 
-    def _layer_back(self, layer: int, kept: _Kept, d_SYW: Tensor, batch: Batch, gradients: Weights) -> Tensor:
+    def _layer_back(self, prefix: str, kept: _Kept, d_SYW: Tensor, batch: Batch) -> Tensor:
         """Gradients of a layer's weights, into `gradients`; returns that of its input, (S, X, W)."""
-        weights, name, width = self.weights, f"layers.{layer}.", self.shape.width
-        d_SYW = self._norm_back(f"{name}norm2", kept.norm2, kept.normed2_SYW, d_SYW, gradients)
-        gradients[f"{name}linear2.bias"] = d_SYW.sum(1)
-        gradients[f"{name}linear2.weight"] = _outer(d_SYW, kept.h_SYF)
-        d_SYF = torch.bmm(d_SYW, weights[f"{name}linear2.weight"])
-        d_SYF = torch.ops.aten.threshold_backward(d_SYF, kept.h_SYF, 0)
-        gradients[f"{name}linear1.bias"] = d_SYF.sum(1)
-        gradients[f"{name}linear1.weight"] = _outer(d_SYF, kept.z_SYW)
-        d_SYW = torch.baddbmm(d_SYW, d_SYF, weights[f"{name}linear1.weight"])
-        d_SYW = self._norm_back(f"{name}norm1", kept.norm1, kept.normed1_SYW, d_SYW, gradients)
-        gradients[f"{name}self_attn.out_proj.bias"] = d_SYW.sum(1)
-        gradients[f"{name}self_attn.out_proj.weight"] = _outer(d_SYW, kept.mixed_SYW)
         strings = batch.symbols_STKC.shape[1]
-        d_mixed_ZQD = self._to_heads(torch.bmm(d_SYW, weights[f"{name}self_attn.out_proj.weight"]), strings)
+        d_SYW = self._norm_back(f"{prefix}norm2", kept.norm2, d_SYW)
+        d_SYF = self._linear_back(f"{prefix}linear2", kept.h_SYF, d_SYW)
+        d_SYF = torch.ops.aten.threshold_backward(d_SYF, kept.h_SYF, 0)
+        d_SYW = d_SYW.add_(self._linear_back(f"{prefix}linear1", kept.z_SYW, d_SYF))
+        d_SYW = self._norm_back(f"{prefix}norm1", kept.norm1, d_SYW)
+        d_mixed_SYW = self._linear_back(f"{prefix}self_attn.out_proj", kept.mixed_SYW, d_SYW)
+        d_mixed_ZQD = self._to_heads(d_mixed_SYW, strings)
         d_v_ZKD = torch.bmm(kept.weights_ZKQ, d_mixed_ZQD)
         d_weights_ZKQ = torch.bmm(kept.v_ZKD, d_mixed_ZQD.transpose(1, 2))
         d_logits_ZKQ = torch.ops.aten._softmax_backward_data(d_weights_ZKQ, kept.weights_ZKQ, 1, self.dtype)
         d_k_ZKD = torch.bmm(d_logits_ZKQ, kept.q_ZQD)
         d_q_SYW = self._from_heads(torch.bmm(d_logits_ZKQ.transpose(1, 2), kept.k_ZKD), strings)
         d_kv_SXU = torch.cat([self._from_heads(d_k_ZKD, strings), self._from_heads(d_v_ZKD, strings)], dim=2)
-        self._scaling_back(layer, kept, d_q_SYW, gradients)
-        d_projected_SYW, d_bias_SYW = d_q_SYW * kept.on_weight, d_q_SYW * kept.on_bias
-        inward_SVW = weights[f"{name}self_attn.in_proj_weight"]
-        d_bias_SV = torch.cat([d_bias_SYW.sum(1), d_kv_SXU.sum(1)], dim=1)
-        d_inward_SVW = torch.cat([_outer(d_projected_SYW, kept.queried_SYW), _outer(d_kv_SXU, kept.x_SXW)], dim=1)
-        gradients[f"{name}self_attn.in_proj_bias"] = d_bias_SV
-        gradients[f"{name}self_attn.in_proj_weight"] = d_inward_SVW
-        d_SYW = torch.baddbmm(d_SYW, d_projected_SYW, inward_SVW[:, :width])
-        d_x_SXW = torch.bmm(d_kv_SXU, inward_SVW[:, width:])
-        networks, rows = d_x_SXW.shape[0], batch.symbols_STKC.shape[2]
-        if d_SYW.shape == d_x_SXW.shape:
+        self._scaling_back(prefix, kept, d_q_SYW)
+        name = f"{prefix}self_attn.q"
+        d_projected_SYW = d_q_SYW * kept.on_weight
+        torch.sum(d_q_SYW * kept.on_bias, 1, out=self.gradients.by_name[f"{name}.bias"])
+        _outer(d_projected_SYW, kept.queried_SYW, self.gradients.by_name[f"{name}.weight"])
+        d_SYW = d_SYW.add_(torch.bmm(d_projected_SYW, self._linear[name].weight_SVW))
+        d_x_SXW = self._linear_back(f"{prefix}self_attn.kv", kept.x_SXW, d_kv_SXU)
+        if prefix != self._prefixes[-1]:
             return d_x_SXW.add_(d_SYW)
-        d_x_SXW.view(networks, strings, rows, width)[:, :, batch.cls].add_(d_SYW)
+        networks, _, rows = batch.symbols_STKC.shape[:3]
+        d_x_SXW.view(networks, strings, rows, -1)[:, :, batch.cls].add_(d_SYW)
         return d_x_SXW
 
-    def _norm_back(
-        self, name: str, statistics: tuple[Tensor, Tensor, Tensor], normed_SYW: Tensor, d_SYW: Tensor,
-        gradients: Weights,
-    ) -> Tensor:  # fmt: skip
-        gradients[f"{name}.bias"] = d_SYW.sum(1)
-        gradients[f"{name}.weight"] = (d_SYW * normed_SYW).sum(1)
-        d_normed_SYW = d_SYW * self._bias(f"{name}.weight")
-        summed, mean, rstd = statistics
-        found = torch.ops.aten.native_layer_norm_backward(
-            d_normed_SYW, summed, (self.shape.width,), mean, rstd, None, None, [True, False, False]
-        )
-        return found[0]  # type: ignore[no-any-return]
+    def _linear_back(self, name: str, x_SYW: Tensor, d_SYV: Tensor) -> Tensor:
+        """Gradients of a linear layer's weight and bias, into `gradients`; returns that of its input."""
+        torch.sum(d_SYV, 1, out=self.gradients.by_name[f"{name}.bias"])
+        _outer(d_SYV, x_SYW, self.gradients.by_name[f"{name}.weight"])
+        return torch.bmm(d_SYV, self._linear[name].weight_SVW)
 
-    def _scaling(self, layer: int, factors_S11: Tensor) -> tuple[Tensor, Tensor]:
+    def _norm(self, summed_SYW: Tensor) -> _Norm:
+        normed_SYW, mean, rstd = torch.native_layer_norm(summed_SYW, (self.shape.width,), None, None, EPSILON)
+        return _Norm(summed_SYW, normed_SYW, mean, rstd)
+
+    def _norm_back(self, name: str, norm: _Norm, d_SYW: Tensor) -> Tensor:
+        torch.sum(d_SYW, 1, out=self.gradients.by_name[f"{name}.bias"])
+        torch.sum(d_SYW * norm.normed_SYW, 1, out=self.gradients.by_name[f"{name}.weight"])
+        d_normed_SYW = d_SYW * self._norms[name][0]
+        found: Tensor = torch.ops.aten.native_layer_norm_backward(
+            d_normed_SYW, norm.summed_SYW, (self.shape.width,), norm.mean, norm.rstd, None, None, [True, False, False]
+        )[0]
+        return found
+
+    def _scaling(self, prefix: str, factors_S11: Tensor) -> tuple[Tensor, Tensor]:
         """The factor on what is projected to queries, and that on the bias of the projection."""
         if self.scale.on_query_input:
             return factors_S11, torch.full_like(factors_S11, 1 / math.sqrt(self.shape.head_size))
-        learned_SH = self._learned(layer)
-        if not learned_SH:
+        learned = self._learned(prefix)
+        if not learned:
             return factors_S11, factors_S11
-        gains_SH = self.scale.gains(learned_SH, self.dtype).detach()
+        gains_SH = self.scale.gains(learned, self.dtype)
         scaling_S1W = gains_SH.repeat_interleave(self.shape.head_size, dim=1).unsqueeze(1) * factors_S11
         return scaling_S1W, scaling_S1W
 
-    def _scaling_back(self, layer: int, kept: _Kept, d_q_SYW: Tensor, gradients: Weights) -> None:
+    def _scaling_back(self, prefix: str, kept: _Kept, d_q_SYW: Tensor) -> None:
         """Gradients of what the scale learns, through the registered attention's own function."""
-        learned = self._learned(layer)
+        learned = self._learned(prefix)
         if not learned:
             return
         # q is (projected + bias) · factor · gain, so d gain is the sum of d q · q / gain over the rows of a head.
-        bias_S1W = self._bias(f"layers.{layer}.self_attn.in_proj_bias")[:, :, : self.shape.width]
-        plain_SYW = (kept.projected_SYW + bias_S1W) * kept.factors_S11
+        plain_SYW = (kept.projected_SYW + self._linear[f"{prefix}self_attn.q"].bias_S1V) * kept.factors_S11
         d_gains_SH = (d_q_SYW * plain_SYW).sum(1).unflatten(1, (self.shape.heads, self.shape.head_size)).sum(2)
-        learned_SH = {name: value.clone().requires_grad_(True) for name, value in learned.items()}
+        learned = {name: value.clone().requires_grad_(True) for name, value in learned.items()}
         with torch.enable_grad():
-            gains_SH = self.scale.gains(learned_SH, self.dtype)
-        found = torch.autograd.grad(gains_SH, list(learned_SH.values()), d_gains_SH)
-        gradients |= {f"layers.{layer}.learned.{name}": value for name, value in zip(learned_SH, found, strict=True)}
+            gains_SH = self.scale.gains(learned, self.dtype)
+        for name, found in zip(learned, torch.autograd.grad(gains_SH, list(learned.values()), d_gains_SH), strict=True):
+            self.gradients.by_name[f"{prefix}learned.{name}"].copy_(found)
 
-    def _learned(self, layer: int) -> Weights:
-        prefix = f"layers.{layer}.learned."
-        return {name.removeprefix(prefix): v for name, v in self.weights.items() if name.startswith(prefix)}
-
-    def _bias(self, name: str) -> Tensor:
-        return self.weights[name].unsqueeze(1)
+    def _learned(self, prefix: str) -> Weights:
+        start = f"{prefix}learned."
+        return {name.removeprefix(start): v for name, v in self.weights.by_name.items() if name.startswith(start)}
 
     def _to_heads(self, x_SXW: Tensor, strings: int) -> Tensor:
         heads, size = self.shape.heads, self.shape.head_size
@@ -247,8 +260,9 @@ class Stack:
         return x_ZKD.reshape(-1, strings * rows, width)
 
 
-def _outer(d_SYV: Tensor, x_SYW: Tensor) -> Tensor:
-    """Gradient of a matrix, (S, V, W); of one row it is a product without a sum."""
+def _outer(d_SYV: Tensor, x_SYW: Tensor, result_SVW: Tensor) -> None:
+    """Gradient of a matrix: products of the gradient of its result and its input, summed over the rows."""
     if d_SYV.shape[1] == 1:
-        return d_SYV.transpose(1, 2) * x_SYW
-    return torch.bmm(d_SYV.transpose(1, 2).contiguous(), x_SYW)
+        torch.mul(d_SYV.transpose(1, 2), x_SYW, out=result_SVW)
+    else:
+        torch.bmm(d_SYV.transpose(1, 2).contiguous(), x_SYW, out=result_SVW)

@@ -26,6 +26,9 @@ SHAPES: dict[Task, Shape] = {"first": Shape(16, 1, 64, 2), "parity": Shape(16, 2
 COLUMNS = ("arm", "train_length", "seed", "test_length", "epoch", "accuracy", "loss")
 # Strings of each network in one forward pass of a test; bounds memory.
 _TESTED_AT_ONCE = 100
+# Some kernels round the values that do not fill a processor's vector another way. A stack is filled up to a multiple of
+# this number, so that a network's bits do not depend on how many others there are.
+_FULL = 16
 
 
 class Place(NamedTuple):
@@ -50,7 +53,8 @@ class Row(NamedTuple):
 class Trainer:
     """Trains a stack of networks, one string each a step.
 
-    Every network depends on its own length and seed and on the scale, not on what else is in the stack.
+    Every network depends on its own length and seed and on the scale, and not in a single bit on what else is trained
+    beside it.
 
     Args:
         task: the formal language.
@@ -69,16 +73,18 @@ class Trainer:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.task, self.places = task, tuple(places)
-        shape, keys = SHAPES[task], [place.train_length + 1 for place in places]
-        networks = [initial_weights(shape, place.seed, scale, place.train_length + 1, dtype) for place in places]
+        self.filled = self.places + self.places[:1] * (-len(places) % _FULL)
+        shape, keys = SHAPES[task], [place.train_length + 1 for place in self.filled]
+        networks = [initial_weights(shape, place.seed, scale, place.train_length + 1, dtype) for place in self.filled]
         self.stack = Stack(shape, scale, keys, stacked(networks))
         self._factors_S11 = self.stack.factors(keys)
-        self._adam = torch.optim.Adam(list(self.weights.values()), lr=learning_rate, fused=True)
+        self._adam = torch.optim.Adam([self.stack.weights.flat], lr=learning_rate, fused=True)
+        self.stack.weights.flat.grad = self.stack.gradients.flat
 
     @property
     def weights(self) -> Weights:
         """Weights of all networks, the network first; training changes them in place."""
-        return self.stack.weights
+        return {name: value[: len(self.places)] for name, value in self.stack.weights.by_name.items()}
 
     def epoch(self, number: int, steps: int) -> Tensor:
         """Train for one epoch.
@@ -90,38 +96,36 @@ class Trainer:
         Returns:
             Losses before each step in nats, (S, steps).
         """
-        bits = [training_strings(self.task, place.seed, place.train_length, number, steps) for place in self.places]
+        bits = [training_strings(self.task, place.seed, place.train_length, number, steps) for place in self.filled]
         whole = batch(self.task, bits, self.stack.shape.width, self.stack.dtype)
         losses = []
         for of_step in _by_step(whole):
-            loss_S1, gradients = self.stack.loss_and_gradients(of_step, self._factors_S11)
-            for name, value in self.weights.items():
-                value.grad = gradients[name]
+            losses.append(self.stack.losses_and_gradients(of_step, self._factors_S11))
             self._adam.step()
-            losses.append(loss_S1)
-        return torch.cat(losses, dim=1)
+        return torch.cat(losses, dim=1)[: len(self.places)]
 
 
 class Test:
     """Fixed random strings of one length for every network of a trainer; of its own length if none is given."""
 
     def __init__(self, trainer: Trainer, length: int | None, strings: int) -> None:
-        self.lengths = [length or place.train_length for place in trainer.places]
-        stack, pairs = trainer.stack, list(zip(trainer.places, self.lengths, strict=True))
+        lengths = [length or place.train_length for place in trainer.filled]
+        stack, pairs = trainer.stack, list(zip(trainer.filled, lengths, strict=True))
         bits = [test_strings(trainer.task, place.seed, n, strings) for place, n in pairs]
-        self._stack, self._places, self._strings = stack, trainer.places, strings
+        self._stack, self._pairs, self._strings = stack, pairs[: len(trainer.places)], strings
         self._batches = [
             batch(trainer.task, [of_one[first : first + _TESTED_AT_ONCE] for of_one in bits], stack.shape.width, stack.dtype)
             for first in range(0, strings, _TESTED_AT_ONCE)
         ]  # fmt: skip
-        self._factors_S11 = stack.factors([n + 1 for n in self.lengths])
+        self._factors_S11 = stack.factors([n + 1 for n in lengths])
 
     def rows(self, epoch: int) -> Iterator[Row]:
         """What every network gets right now."""
         parts = [self._stack.losses(part, self._factors_S11) for part in self._batches]
         loss_S = torch.cat([loss_ST for loss_ST, _ in parts], dim=1).double().mean(dim=1)
         right_S = torch.cat([right_ST for _, right_ST in parts], dim=1).sum(dim=1)
-        for place, n, right, loss in zip(self._places, self.lengths, right_S.tolist(), loss_S.tolist(), strict=True):
+        # What a stack was filled up with is left out.
+        for (place, n), right, loss in zip(self._pairs, right_S.tolist(), loss_S.tolist(), strict=False):
             yield Row(place, n, epoch, right / self._strings, loss)
 
 

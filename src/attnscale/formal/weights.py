@@ -1,7 +1,8 @@
-"""The weights of the networks by name, as torch calls them, and how they start.
+"""The weights of the networks by name, and how they start.
 
-Per layer i the names are those of `torch.nn.TransformerEncoderLayer`; beside them are the embedding of the three
-symbols, the output that reads the CLS token, and what a scale learns, `layers.i.learned.NAME`.
+Per layer i the names are those of `torch.nn.TransformerEncoderLayer`, whose in_proj of an attention is taken apart into
+`q` and `kv`; beside them are the embedding of the three symbols, the output that reads the CLS token, and what a scale
+learns, `layers.i.learned.NAME`.
 """
 
 import dataclasses
@@ -47,11 +48,12 @@ def initial_weights(shape: Shape, seed: int, scale: Scale, training_keys: int, d
         name = f"layers.{layer}."
         ones, zeros = torch.ones(width), torch.zeros(width)
         attention = f"{name}self_attn."
+        inward = _uniform(seed, f"{attention}in_proj_weight", (3 * width, width), math.sqrt(6 / (4 * width)))
         weights |= {
-            f"{attention}in_proj_weight": _uniform(
-                seed, f"{attention}in_proj_weight", (3 * width, width), math.sqrt(6 / (4 * width))
-            ),
-            f"{attention}in_proj_bias": torch.zeros(3 * width),
+            f"{attention}q.weight": inward[:width].clone(),
+            f"{attention}q.bias": torch.zeros(width),
+            f"{attention}kv.weight": inward[width:].clone(),
+            f"{attention}kv.bias": torch.zeros(2 * width),
             f"{attention}out_proj.weight": _linear(seed, f"{attention}out_proj.weight", (width, width), width),
             f"{attention}out_proj.bias": zeros.clone(),
             f"{name}linear1.weight": _linear(seed, f"{name}linear1.weight", (inner, width), width),
@@ -70,9 +72,38 @@ def initial_weights(shape: Shape, seed: int, scale: Scale, training_keys: int, d
     return {name: value.to(dtype) for name, value in weights.items()}
 
 
-def stacked(networks: list[Weights]) -> Weights:
-    """Weights of many networks in one tensor per name, the network first."""
-    return {name: torch.stack([weights[name] for weights in networks]) for name in networks[0]}
+@dataclasses.dataclass(frozen=True)
+class Stacked:
+    """Weights, or gradients, of many networks in one flat tensor, so that one operation serves all of them."""
+
+    flat: Tensor
+    by_name: Weights
+    """Parts of `flat`, the network first."""
+
+    def zeros(self) -> "Stacked":
+        """The same, filled with zeros."""
+        return _parts_of(torch.zeros_like(self.flat), {name: value.shape for name, value in self.by_name.items()})
+
+
+def stacked(networks: list[Weights]) -> Stacked:
+    """Weights of many networks, the values of one name side by side."""
+    shapes = {name: torch.Size([len(networks), *value.shape]) for name, value in networks[0].items()}
+    size = sum(_padded(shape) for shape in shapes.values())
+    stack = _parts_of(torch.zeros(size, dtype=networks[0]["embedding"].dtype), shapes)
+    for name, part in stack.by_name.items():
+        part.copy_(torch.stack([weights[name] for weights in networks]))
+    return stack
+
+
+def _parts_of(flat: Tensor, shapes: Mapping[str, torch.Size]) -> Stacked:
+    sizes = [_padded(shape) for shape in shapes.values()]
+    parts = zip(shapes.items(), flat.split(sizes), strict=True)
+    return Stacked(flat, {name: part[: shape.numel()].view(shape) for (name, shape), part in parts})
+
+
+def _padded(shape: torch.Size) -> int:
+    """Whole vectors of a processor only: what is left over is rounded by another instruction in some kernels."""
+    return -(-shape.numel() // 64) * 64
 
 
 def one_of(stack: Mapping[str, Tensor], place: int) -> Weights:
