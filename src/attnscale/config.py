@@ -524,9 +524,7 @@ class FirstConfig(FormalConfig):
         description="lengths at which every network is tested, besides its own",
     )
     epochs: int = Field(default=1000, ge=1, le=100_000, description="epochs of training")
-    test_every: int = Field(
-        default=20, ge=1, description="epochs between two tests; the last epoch is always tested"
-    )
+    test_every: int = Field(default=20, ge=1, description="epochs between two tests; the last epoch is always tested")
     fails_below: float = Field(
         default=75.0, gt=50, lt=100, description="percent; accuracy at the first test length that counts as failing"
     )
@@ -559,9 +557,7 @@ class ParityConfig(FormalConfig):
         description="lengths at which every network is tested, besides its own",
     )
     epochs: int = Field(default=300, ge=1, le=100_000, description="epochs of training")
-    test_every: int = Field(
-        default=10, ge=1, description="epochs between two tests; the last epoch is always tested"
-    )
+    test_every: int = Field(default=10, ge=1, description="epochs between two tests; the last epoch is always tested")
     test_strings: int = Field(default=1000, ge=100, le=100_000, description="random strings of a test, fixed per seed")
     learned_above: float = Field(
         default=60.0, gt=50, lt=100, description="percent; accuracy at the training length that counts as learning"

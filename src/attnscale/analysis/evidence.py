@@ -32,6 +32,8 @@ class Evidence:
     """What `read_entropy` returns."""
     histories: Mapping[tuple[str, int], Path] = dataclasses.field(default_factory=dict)
     """`history.csv` by trained arm and seed."""
+    formal: Mapping[str, pd.DataFrame] = dataclasses.field(default_factory=dict)
+    """Tests on each formal language that is on, as `attnscale.formal.tables.read_complete` returns them."""
 
     @property
     def training_length(self) -> int:

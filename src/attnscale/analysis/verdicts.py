@@ -27,7 +27,9 @@ NOT_REPRODUCED = "not reproduced"
 NOT_DECIDABLE = "not decidable at this scale"
 VERDICTS = (REPRODUCED, PARTLY, NOT_REPRODUCED, NOT_DECIDABLE)
 CLAIMS = 9
-"""How many claims there are."""
+"""How many claims there are on every run."""
+FORMAL_CLAIMS = {"first": (10, 11), "parity": (12,)}
+"""Numbers of those on formal languages, which a run has where the language is on."""
 
 State = Literal["shown", "refuted", "open"]
 

@@ -36,7 +36,12 @@ class Network:
         """The answer to a string: yes above zero, no below."""
         symbols_N, cls = whole_string(self.task, bits_n)
         embedding = weights["embedding"]
-        x_NW = embedding[symbols_N] + position_features(self.task, len(symbols_N), embedding.shape[1], embedding.dtype)
+        x_NW = embedding[symbols_N]
+        if "positions" in weights:  # hand-built: which numbers of a state hold the features
+            rows = weights["positions"]
+            x_NW = x_NW + position_features(self.task, len(symbols_N), len(rows), embedding.dtype) @ rows
+        else:
+            x_NW = x_NW + position_features(self.task, len(symbols_N), embedding.shape[1], embedding.dtype)
         for layer in range(self.layers):
             prefix = f"layers.{layer}."
             own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
@@ -69,7 +74,9 @@ class Network:
         else:
             q_NW = functional.linear(x_NW, wq, bq) * factor
         k_NW, v_NW = functional.linear(x_NW, own["self_attn.kv.weight"], own["self_attn.kv.bias"]).chunk(2, dim=1)
-        q_BHND, k_BHND, v_BHND = (y.reshape(1, tokens, self.heads, head_size).transpose(1, 2) for y in (q_NW, k_NW, v_NW))
+        q_BHND, k_BHND, v_BHND = (
+            y.reshape(1, tokens, self.heads, head_size).transpose(1, 2) for y in (q_NW, k_NW, v_NW)
+        )
         learned = {name.removeprefix("learned."): value for name, value in own.items() if name.startswith("learned.")}
         context = self.scale.context(tokens, self.training_keys, self.heads, head_size)
         context = dataclasses.replace(context, learned=learned)

@@ -84,7 +84,9 @@ def make_scale(arm: FormalArm, train_lengths: Sequence[int], test_lengths: Seque
         if learned and scale.on_query_input:
             raise UserError(f"{spec.name} learns its factor, which goes on the logits; leave out on: query_input")
         context = dataclasses.replace(
-            scale.context(3, training + 1, 1, 2), learned=learned, positions_N=torch.arange(3, dtype=torch.float64)
+            scale.context(3, training + 1, 1, 2),
+            learned=learned,
+            positions_N=torch.tensor([0.0, training, lengths[-1]], dtype=torch.float64),
         )
         rows = variant.queries(torch.ones(1, 1, 3, 2), context)
         if rows.shape != (1, 1, 3, 2) or not torch.equal(rows, rows[:, :, :1, :1].expand(1, 1, 3, 2)):
