@@ -254,7 +254,7 @@ def claims(
     histories = {
         (arm, seed): run / "runs" / arm / f"seed{seed}" / "history.csv" for arm, seed in config.runs(trained=True)
     }
-    formal = {str(task): run / f"{task}.csv" for task in config.formal}
+    formal = {task: run / f"{task}.csv" for task in config.formal}
     with checked([*evaluations, run / "entropy.csv", *histories.values(), *formal.values()], [output]):
         write_claims(config, evaluations, output, entropy=entropy, histories=histories, formal=formal)
 

@@ -429,6 +429,10 @@ class ArmConfig(Section):
         return lengths
 
 
+Language = Literal["first", "parity"]
+"""The formal languages."""
+
+
 class FormalArm(Section):
     """A scale that tiny transformers are trained with on a formal language."""
 
@@ -780,7 +784,7 @@ class TheorySettings(Section):
 class FormalSettings(Section):
     """What the training of one arm on a formal language depends on."""
 
-    task: Literal["first", "parity"]
+    task: Language
     arm: str
     settings: FormalArm
     seeds: tuple[int, ...] = Field(strict=False)
@@ -796,7 +800,7 @@ class FormalSettings(Section):
 class ExactSettings(Section):
     """What the run of the hand-built networks of a formal language depends on."""
 
-    task: Literal["first", "parity"]
+    task: Language
     lengths: tuple[int, ...] = Field(strict=False)
 
 
@@ -896,16 +900,16 @@ class Config(Section):
                 raise ValueError(f"{task}.arms.{name}.attention: {error}") from None
 
     @property
-    def formal(self) -> dict[Literal["first", "parity"], FormalConfig]:
+    def formal(self) -> dict[Language, FormalConfig]:
         """The formal languages that are on, by name."""
-        found: dict[Literal["first", "parity"], FormalConfig] = {}
+        found: dict[Language, FormalConfig] = {}
         if self.first is not None:
             found["first"] = self.first
         if self.parity is not None:
             found["parity"] = self.parity
         return found
 
-    def formal_settings(self, task: Literal["first", "parity"], arm: str) -> FormalSettings:
+    def formal_settings(self, task: Language, arm: str) -> FormalSettings:
         """Settings of the training of one arm on a formal language."""
         section = self.formal[task]
         return FormalSettings(
@@ -922,7 +926,7 @@ class Config(Section):
             learning_rate=section.learning_rate,
         )
 
-    def exact_settings(self, task: Literal["first", "parity"]) -> ExactSettings:
+    def exact_settings(self, task: Language) -> ExactSettings:
         """Settings of the run of the hand-built networks of a formal language."""
         return ExactSettings(task=task, lengths=self.formal[task].exact_lengths)
 

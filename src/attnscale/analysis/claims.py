@@ -18,8 +18,6 @@ from attnscale.analysis.evidence import Evidence, over_seeds, read_entropy
 from attnscale.analysis.formal_claims import formal_claims
 from attnscale.analysis.intervals import Estimate
 from attnscale.analysis.verdicts import (
-    CLAIMS,
-    FORMAL_CLAIMS,
     Finding,
     MissingError,
     State,
@@ -27,12 +25,13 @@ from attnscale.analysis.verdicts import (
     all_of,
     any_of,
     by_state,
+    claim_numbers,
     in_points,
     listed,
     number,
     number_of_points,
 )
-from attnscale.config import ClaimsConfig, Config
+from attnscale.config import ClaimsConfig, Config, Language
 from attnscale.files import write_text
 from attnscale.formal.tables import read_complete
 from attnscale.published import BASELINE, ROWS, TRAINING_LENGTH
@@ -47,7 +46,7 @@ def write_claims(
     *,
     entropy: Path | None = None,
     histories: Mapping[tuple[str, int], Path] | None = None,
-    formal: Mapping[str, Path] | None = None,
+    formal: Mapping[Language, Path] | None = None,
 ) -> None:
     """Write `claims.csv`, one row per claim.
 
@@ -55,8 +54,8 @@ def write_claims(
         config: the run, with the criteria.
         evaluations: CSV files of the evaluate stage, in any order.
         output: the CSV file to write. Columns: claim (see `claim_numbers`), published, measured, ci_low, ci_high,
-            verdict, title (the claim), quantity (what was measured, with its unit) and reason (why, in one sentence). A claim that the run
-            holds nothing on has empty numbers.
+            verdict, title (the claim), quantity (what was measured, with its unit) and reason (why, in one sentence).
+            A claim that the run holds nothing on has empty numbers.
         entropy: `entropy.csv` of the run, if there is one.
         histories: `history.csv` by trained arm and seed; those that no claim needs are not read.
         formal: table of each formal language that is on.
@@ -89,18 +88,13 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
 
 def _all_claims(evidence: Evidence) -> list[tuple[int, str, Callable[[], Finding]]]:
     """Number, title and decision of every claim of the run."""
-    everywhere = [
+    everywhere: list[tuple[str, Callable[[], Finding]]] = [
         (title, functools.partial(decide, evidence))
         for title, decide in zip(titles(evidence.config.claims), _DECISIONS, strict=True)
     ]
     numbers = claim_numbers(evidence.config)
     claims = [*everywhere, *formal_claims(evidence.config, evidence.formal)]
     return [(claim, title, decide) for claim, (title, decide) in zip(numbers, claims, strict=True)]
-
-
-def claim_numbers(config: Config) -> list[int]:
-    """Numbers of the claims of a run, rising."""
-    return [*range(1, CLAIMS + 1), *(claim for task in config.formal for claim in FORMAL_CLAIMS[task])]
 
 
 def titles(criteria: ClaimsConfig) -> list[str]:

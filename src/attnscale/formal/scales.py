@@ -83,11 +83,9 @@ def make_scale(arm: FormalArm, train_lengths: Sequence[int], test_lengths: Seque
             raise UserError(f"{spec.name} learns more than a number per head, and here only a scale can be compared")
         if learned and scale.on_query_input:
             raise UserError(f"{spec.name} learns its factor, which goes on the logits; leave out on: query_input")
-        context = dataclasses.replace(
-            scale.context(3, training + 1, 1, 2),
-            learned=learned,
-            positions_N=torch.tensor([0.0, training, lengths[-1]], dtype=torch.float64),
-        )
+        # Places far enough apart for a factor of each place to show.
+        positions_N = torch.tensor([0.0, training, lengths[-1]], dtype=torch.float64)
+        context = dataclasses.replace(scale.context(3, training + 1, 1, 2), learned=learned, positions_N=positions_N)
         rows = variant.queries(torch.ones(1, 1, 3, 2), context)
         if rows.shape != (1, 1, 3, 2) or not torch.equal(rows, rows[:, :, :1, :1].expand(1, 1, 3, 2)):
             raise UserError(f"{spec.name} has a factor for every position, and here one for all is needed")

@@ -234,7 +234,7 @@ class Stack:
             return
         # q is (projected + bias) · factor · gain, so d gain is the sum of d q · q / gain over the rows of a head.
         plain_SYW = (kept.projected_SYW + self._linear[f"{prefix}self_attn.q"].bias_S1V) * kept.factors_S11
-        d_gains_SH = (d_q_SYW * plain_SYW).sum(1).unflatten(1, (self.shape.heads, self.shape.head_size)).sum(2)
+        d_gains_SH = (d_q_SYW * plain_SYW).sum(1).view(-1, self.shape.heads, self.shape.head_size).sum(2)
         learned = {name: value.clone().requires_grad_(True) for name, value in learned.items()}
         with torch.enable_grad():
             gains_SH = self.scale.gains(learned, self.dtype)

@@ -7,16 +7,16 @@ Tensor names end in their shape:
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from attnscale.config import Language
 from attnscale.rng import Stream
 
-Task = Literal["first", "parity"]
+Task = Language
 Bits = npt.NDArray[np.uint8]
 
 CLS = 2

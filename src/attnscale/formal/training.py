@@ -113,10 +113,10 @@ class Test:
         stack, pairs = trainer.stack, list(zip(trainer.filled, lengths, strict=True))
         bits = [test_strings(trainer.task, place.seed, n, strings) for place, n in pairs]
         self._stack, self._pairs, self._strings = stack, pairs[: len(trainer.places)], strings
+        parts = [slice(first, first + _TESTED_AT_ONCE) for first in range(0, strings, _TESTED_AT_ONCE)]
         self._batches = [
-            batch(trainer.task, [of_one[first : first + _TESTED_AT_ONCE] for of_one in bits], stack.shape.width, stack.dtype)
-            for first in range(0, strings, _TESTED_AT_ONCE)
-        ]  # fmt: skip
+            batch(trainer.task, [of_one[part] for of_one in bits], stack.shape.width, stack.dtype) for part in parts
+        ]
         self._factors_S11 = stack.factors([n + 1 for n in lengths])
 
     def rows(self, epoch: int) -> Iterator[Row]:

@@ -97,7 +97,7 @@ def stacked(networks: list[Weights]) -> Stacked:
 
 def _parts_of(flat: Tensor, shapes: Mapping[str, torch.Size]) -> Stacked:
     sizes = [_padded(shape) for shape in shapes.values()]
-    parts = zip(shapes.items(), flat.split(sizes), strict=True)
+    parts = zip(shapes.items(), torch.split(flat, sizes), strict=True)
     return Stacked(flat, {name: part[: shape.numel()].view(shape) for (name, shape), part in parts})
 
 
