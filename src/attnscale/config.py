@@ -441,7 +441,7 @@ class FormalArm(Section):
         "tokens of a string with CLS, L that of a training string",
         json_schema_extra=_or_its_name,
     )
-    on: Literal["logits", "query_input"] = Field(
+    scales: Literal["logits", "query_input"] = Field(
         default="logits",
         description="logits: the scale multiplies q·k; query_input: it multiplies what queries are projected from, so "
         "that their bias stays unscaled, as in the code of the ACL 2022 paper",
@@ -453,8 +453,8 @@ class FormalArm(Section):
         return _short_form(value, module=True)
 
 
-def _formal_arm(attention: str, on: Literal["logits", "query_input"] = "logits") -> FormalArm:
-    return FormalArm(attention=AttentionSpec(name=attention), on=on)
+def _formal_arm(attention: str, scales: Literal["logits", "query_input"] = "logits") -> FormalArm:
+    return FormalArm(attention=AttentionSpec(name=attention), scales=scales)
 
 
 FIRST_ARMS = {

@@ -51,8 +51,8 @@ def scaled_arm(section: FormalConfig) -> str | None:
     return _arm(section, "acl2022", "query_input")
 
 
-def _arm(section: FormalConfig, variant: str, on: str) -> str | None:
-    found = (name for name, arm in section.arms.items() if (arm.attention.name, arm.on) == (variant, on))
+def _arm(section: FormalConfig, variant: str, scales: str) -> str | None:
+    found = (name for name, arm in section.arms.items() if (arm.attention.name, arm.scales) == (variant, scales))
     return next(found, None)
 
 

@@ -1,10 +1,10 @@
-"""One network on one whole string, written as plainly as can be: what the stacked trainer is held against.
+"""One network on whole strings, written as plainly as can be: what the stacked trainer is held against.
 
 It is the post-norm encoder of torch.nn.TransformerEncoderLayer with ReLU and without dropout, whose attention is a
 registered one. The hand-built networks run in it too.
 
 Tensor names end in their shape:
-    N tokens of the string with CLS, W width, F feed-forward width, H heads, D size of a head, B = 1 row.
+    B strings of one length, n bits, N tokens with CLS, W width, F feed-forward width, H heads, D size of a head.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnscale.formal.scales import Scale
-from attnscale.formal.tasks import Bits, Task, answers, position_features, training_strings, whole_string
+from attnscale.formal.tasks import Bits, Task, answers, position_features, training_strings, whole_strings
 from attnscale.formal.weights import Shape, Weights, initial_weights
 
 
@@ -32,57 +32,57 @@ class Network:
     epsilon: float | None = 1e-5
     """Added to the variance in a norm; None leaves the norms out."""
 
-    def logit(self, weights: Mapping[str, Tensor], bits_n: Bits) -> Tensor:
-        """The answer to a string: yes above zero, no below."""
-        symbols_N, cls = whole_string(self.task, bits_n)
-        embedding = weights["embedding"]
-        x_NW = embedding[symbols_N]
+    def logits(self, weights: Mapping[str, Tensor], bits_Bn: Bits) -> Tensor:
+        """The answers to strings, (B,): yes above zero, no below."""
+        symbols_BN, cls = whole_strings(self.task, bits_Bn)
+        embedding, tokens = weights["embedding"], symbols_BN.shape[1]
+        x_BNW = embedding[symbols_BN]
         if "positions" in weights:  # hand-built: which numbers of a state hold the features
             rows = weights["positions"]
-            x_NW = x_NW + position_features(self.task, len(symbols_N), len(rows), embedding.dtype) @ rows
+            x_BNW = x_BNW + position_features(self.task, tokens, len(rows), embedding.dtype) @ rows
         else:
-            x_NW = x_NW + position_features(self.task, len(symbols_N), embedding.shape[1], embedding.dtype)
+            x_BNW = x_BNW + position_features(self.task, tokens, embedding.shape[1], embedding.dtype)
         for layer in range(self.layers):
             prefix = f"layers.{layer}."
             own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-            x_NW = self._layer(own, x_NW)
-        return weights["output.weight"] @ x_NW[cls] + weights["output.bias"][0]
+            x_BNW = self._layer(own, x_BNW)
+        return x_BNW[:, cls] @ weights["output.weight"] + weights["output.bias"]
 
-    def loss(self, weights: Mapping[str, Tensor], bits_n: Bits) -> Tensor:
-        """-log sigmoid of the logit, or of its negative where the answer is no; nats."""
-        return functional.softplus(-int(answers(self.task, bits_n)) * self.logit(weights, bits_n))
+    def losses(self, weights: Mapping[str, Tensor], bits_Bn: Bits) -> Tensor:
+        """-log sigmoid of the logits, or of their negatives where the answer is no, (B,); nats."""
+        return functional.softplus(-torch.from_numpy(answers(self.task, bits_Bn)) * self.logits(weights, bits_Bn))
 
-    def _layer(self, own: Mapping[str, Tensor], x_NW: Tensor) -> Tensor:
-        x_NW = self._norm(own, "norm1", x_NW + self._attention(own, x_NW))
-        h_NF = torch.relu(functional.linear(x_NW, own["linear1.weight"], own["linear1.bias"]))
-        return self._norm(own, "norm2", x_NW + functional.linear(h_NF, own["linear2.weight"], own["linear2.bias"]))
+    def _layer(self, own: Mapping[str, Tensor], x_BNW: Tensor) -> Tensor:
+        x_BNW = self._norm(own, "norm1", x_BNW + self._attention(own, x_BNW))
+        h_BNF = torch.relu(functional.linear(x_BNW, own["linear1.weight"], own["linear1.bias"]))
+        return self._norm(own, "norm2", x_BNW + functional.linear(h_BNF, own["linear2.weight"], own["linear2.bias"]))
 
-    def _norm(self, own: Mapping[str, Tensor], name: str, x_NW: Tensor) -> Tensor:
+    def _norm(self, own: Mapping[str, Tensor], name: str, x_BNW: Tensor) -> Tensor:
         if self.epsilon is None:
-            return x_NW
+            return x_BNW
         weight, bias = own[f"{name}.weight"], own[f"{name}.bias"]
-        return functional.layer_norm(x_NW, (x_NW.shape[1],), weight, bias, self.epsilon)
+        return functional.layer_norm(x_BNW, (x_BNW.shape[2],), weight, bias, self.epsilon)
 
-    def _attention(self, own: Mapping[str, Tensor], x_NW: Tensor) -> Tensor:
-        tokens, width = x_NW.shape
+    def _attention(self, own: Mapping[str, Tensor], x_BNW: Tensor) -> Tensor:
+        strings, tokens, width = x_BNW.shape
         head_size = width // self.heads
         factor = self.scale.factor(tokens, self.training_keys, self.heads, head_size)
         plain = head_size**-0.5
         wq, bq = own["self_attn.q.weight"], own["self_attn.q.bias"]
         if self.scale.on_query_input:
-            q_NW = functional.linear(x_NW * (factor / plain), wq, bq) * plain
+            q_BNW = functional.linear(x_BNW * (factor / plain), wq, bq) * plain
         else:
-            q_NW = functional.linear(x_NW, wq, bq) * factor
-        k_NW, v_NW = functional.linear(x_NW, own["self_attn.kv.weight"], own["self_attn.kv.bias"]).chunk(2, dim=1)
+            q_BNW = functional.linear(x_BNW, wq, bq) * factor
+        k_BNW, v_BNW = functional.linear(x_BNW, own["self_attn.kv.weight"], own["self_attn.kv.bias"]).chunk(2, dim=2)
         q_BHND, k_BHND, v_BHND = (
-            y.reshape(1, tokens, self.heads, head_size).transpose(1, 2) for y in (q_NW, k_NW, v_NW)
+            y.reshape(strings, tokens, self.heads, head_size).transpose(1, 2) for y in (q_BNW, k_BNW, v_BNW)
         )
         learned = {name.removeprefix("learned."): value for name, value in own.items() if name.startswith("learned.")}
         context = self.scale.context(tokens, self.training_keys, self.heads, head_size)
         context = dataclasses.replace(context, learned=learned)
         mixed_BHND = self.scale.variant.mix(q_BHND, k_BHND, v_BHND, context, 0.0)
-        mixed_NW = mixed_BHND.transpose(1, 2).reshape(tokens, width)
-        return functional.linear(mixed_NW, own["self_attn.out_proj.weight"], own["self_attn.out_proj.bias"])
+        mixed_BNW = mixed_BHND.transpose(1, 2).reshape(strings, tokens, width)
+        return functional.linear(mixed_BNW, own["self_attn.out_proj.weight"], own["self_attn.out_proj.bias"])
 
 
 def train_alone(
@@ -102,7 +102,7 @@ def train_alone(
     for epoch in range(epochs):
         for bits_n in training_strings(network.task, seed, length, epoch, steps):
             adam.zero_grad()
-            loss = network.loss(weights, bits_n)
+            loss = network.losses(weights, bits_n[None]).sum()
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
             losses.append(loss.item())

@@ -74,7 +74,7 @@ def make_scale(arm: FormalArm, train_lengths: Sequence[int], test_lengths: Seque
     overridden = [name for name in _NOT_SCALES if getattr(type(variant), name) is not getattr(Attention, name)]
     if overridden:
         raise UserError(f"{spec.name} has a {overridden[0]} of its own, and here only a scale can be compared")
-    scale = Scale(variant, arm.on == "query_input")
+    scale = Scale(variant, arm.scales == "query_input")
     lengths = sorted({*train_lengths, *test_lengths})
     for training in train_lengths:
         variant.check(longest=lengths[-1] + 1, training_length=training + 1)
@@ -82,7 +82,7 @@ def make_scale(arm: FormalArm, train_lengths: Sequence[int], test_lengths: Seque
         if any(tuple(value.shape) != (1,) for value in learned.values()):
             raise UserError(f"{spec.name} learns more than a number per head, and here only a scale can be compared")
         if learned and scale.on_query_input:
-            raise UserError(f"{spec.name} learns its factor, which goes on the logits; leave out on: query_input")
+            raise UserError(f"{spec.name} learns its factor, which goes on the logits; leave out scales: query_input")
         # Places far enough apart for a factor of each place to show.
         positions_N = torch.tensor([0.0, training, lengths[-1]], dtype=torch.float64)
         context = dataclasses.replace(scale.context(3, training + 1, 1, 2), learned=learned, positions_N=positions_N)

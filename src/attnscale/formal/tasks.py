@@ -61,11 +61,11 @@ def answers(task: Task, bits: Bits) -> npt.NDArray[np.int64]:
     return 2 * yes.astype(np.int64) - 1
 
 
-def whole_string(task: Task, bits_n: Bits) -> tuple[Tensor, int]:
-    """Symbols of a string with its CLS token, n + 1 of them, and the place of that token: in front, or behind."""
-    symbols_n = torch.from_numpy(bits_n.astype(np.int64))
-    cls = torch.tensor([CLS])
-    return (torch.cat([cls, symbols_n]), 0) if task == "first" else (torch.cat([symbols_n, cls]), len(bits_n))
+def whole_strings(task: Task, bits_Tn: Bits) -> tuple[Tensor, int]:
+    """Symbols of strings with their CLS tokens, (T, n + 1), and the place of that token: in front, or behind."""
+    before, behind = (1, 0) if task == "first" else (0, 1)
+    symbols_TN = np.pad(bits_Tn.astype(np.int64), ((0, 0), (before, behind)), constant_values=CLS)
+    return torch.from_numpy(symbols_TN), bits_Tn.shape[1] * behind
 
 
 def position_features(task: Task, tokens: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -93,8 +93,7 @@ def batch(task: Task, bits_STn: Sequence[Bits], width: int, dtype: torch.dtype) 
     """
     signs_ST = torch.from_numpy(np.stack([answers(task, bits) for bits in bits_STn])).to(dtype)
     if task == "parity":
-        with_cls = [np.pad(bits, ((0, 0), (0, 1)), constant_values=CLS) for bits in bits_STn]
-        symbols_STKC = _one_hot(np.stack(with_cls), dtype)
+        symbols_STKC = _one_hot(torch.stack([whole_strings(task, bits)[0] for bits in bits_STn]), dtype)
         tokens = symbols_STKC.shape[2]
         return Batch(symbols_STKC, position_features(task, tokens, width, dtype), None, signs_ST, tokens - 1)
     firsts_ST = np.stack([bits[:, 0] for bits in bits_STn])
@@ -103,8 +102,9 @@ def batch(task: Task, bits_STn: Sequence[Bits], width: int, dtype: torch.dtype) 
     kinds_STK = np.stack([np.full_like(firsts_ST, CLS), firsts_ST, firsts_ST * 0, firsts_ST * 0 + 1], axis=2)
     counts_STK = np.stack([np.ones_like(ones_ST), np.ones_like(ones_ST), zeros_ST, ones_ST], axis=2)
     log_counts_STK = torch.log(torch.from_numpy(counts_STK).to(torch.float64)).to(dtype)
-    return Batch(_one_hot(kinds_STK, dtype), position_features(task, 4, width, dtype), log_counts_STK, signs_ST, 0)
+    kinds = torch.from_numpy(kinds_STK.astype(np.int64))
+    return Batch(_one_hot(kinds, dtype), position_features(task, 4, width, dtype), log_counts_STK, signs_ST, 0)
 
 
-def _one_hot(symbols: npt.NDArray[np.uint8], dtype: torch.dtype) -> Tensor:
-    return torch.eye(SYMBOLS, dtype=dtype)[torch.from_numpy(symbols.astype(np.int64))]
+def _one_hot(symbols: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.eye(SYMBOLS, dtype=dtype)[symbols]

@@ -65,7 +65,7 @@ def _field(estimate: Estimate, digits: int) -> Field:
 
 def _published(formal: Formal, arm: str, test: int | None, column: str, digits: int) -> list[Line]:
     settings = formal.section.arms[arm]
-    key = settings.attention.name, settings.on
+    key = settings.attention.name, settings.scales
     cells = {("attention_o", "logits"): published_formal.UNSCALED, ("acl2022", "query_input"): published_formal.SCALED}
     if test != published_formal.TEST_LENGTH or key not in cells:
         return []
@@ -79,6 +79,15 @@ def _published(formal: Formal, arm: str, test: int | None, column: str, digits: 
         error = published_formal.standard_error(deviation)
         fields.append(Field(unsigned(mean, digits), (f"± {unsigned(error, digits)}",)))
     return [Line("replication", "", tuple(fields), published=True)]
+
+
+def exact_sentence(data: RunData) -> str:
+    """How the hand-built networks did."""
+    tables = [formal.exact for formal in data.formal.values()]
+    strings = sum(int(count) for table in tables for count in table["strings"])
+    right = sum(round(a * n) for table in tables for a, n in zip(table["accuracy"], table["strings"], strict=True))
+    longest = max(int(n) for table in tables for n in table["length"])
+    return f"They answer {right:,} of {count(strings, 'string')} of up to {longest:,} bits rightly."
 
 
 def parity_sentence(data: RunData) -> str:

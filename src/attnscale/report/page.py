@@ -17,7 +17,7 @@ from attnscale.report.answer import answer, groups_of_seeds, pairing_note, seeds
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
 from attnscale.report.data import Claim, RunData
 from attnscale.report.figures import COLOURS, Drawing
-from attnscale.report.formal import formal_grid, parity_sentence
+from attnscale.report.formal import exact_sentence, formal_grid, parity_sentence
 from attnscale.report.grids import (
     accuracy_grid,
     difference_grid,
@@ -138,6 +138,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "constants": _constants(data),
         "published": published,
         "published_formal": published_formal,
+        "exact_sentence": exact_sentence(data) if data.formal else "",
         "parity_sentence": parity_sentence(data) if "parity" in data.formal else "",
         "kinds": arms_by_kind(data),
         "parameters": parameters,

@@ -44,7 +44,7 @@ def draw_first_loss(data: RunData) -> Drawing:
         axis.xaxis.set_major_locator(few_ticks(4))
         axis.set_ylim(bottom=0)
         axis.set_xlim(left=0)
-    _name(axes[0], arms, looks)
+    _name(axes[-1], arms, looks)  # where losses are smallest
     figure.supxlabel("epochs", fontsize=9, y=0.01)
     told = [
         f"trained on {train}: "
@@ -130,7 +130,7 @@ def draw_parity(data: RunData) -> Drawing:
 def draw_exact(data: RunData) -> Drawing:
     """Draw `exact_networks`: cross-entropy of the hand-built networks against length."""
     labels, ends, looks, told = {}, {}, {}, []
-    figure = labelled_figure([2.3], ["PARITY, no norm"], top=0.3)
+    figure = labelled_figure([2.3], ["PARITY, layer norm"], top=0.3)
     axis = figure.subplots()
     for place, (task, formal) in enumerate(data.formal.items()):
         for norm, words in (("off", "no norm"), ("on", "layer norm")):
