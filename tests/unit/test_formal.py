@@ -89,14 +89,13 @@ class TestPlainNetwork:
             inward = own.pop(f"self_attn.in_proj_{part}")
             own |= {f"self_attn.q.{part}": inward[:16], f"self_attn.kv.{part}": inward[16:]}
         x = torch.randn(3, 7, 16, dtype=torch.float64)
-        ours = network_of("parity", "attention_o", 6)._layer(own, x)
+        ours = network_of("parity", "attention_o", 6)._layer(own, x, x)
         torch.testing.assert_close(ours, theirs(x), rtol=0, atol=1e-12)
 
     def test_weights_start_as_torchs_modules_do(self):
         """Largest values and spreads, over many seeds, of matrices drawn by torch's own modules and by ours."""
-        ours = [
-            initial_weights(SHAPES["first"], seed, scale_of("attention_o"), 11, torch.float64) for seed in range(40)
-        ]
+        scale = scale_of("attention_o")
+        ours = [initial_weights(SHAPES["first"], seed, scale, 11, torch.float64) for seed in range(40)]
         theirs = []
         for seed in range(40):
             torch.manual_seed(seed)

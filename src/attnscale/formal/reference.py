@@ -4,7 +4,8 @@ It is the post-norm encoder of torch.nn.TransformerEncoderLayer with ReLU and wi
 registered one. The hand-built networks run in it too.
 
 Tensor names end in their shape:
-    B strings of one length, n bits, N tokens with CLS, W width, F feed-forward width, H heads, D size of a head.
+    B strings of one length, n bits, N tokens with CLS, Q tokens that attend, W width, F feed-forward width, H heads,
+    D size of a head.
 """
 
 import dataclasses
@@ -45,17 +46,18 @@ class Network:
         for layer in range(self.layers):
             prefix = f"layers.{layer}."
             own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-            x_BNW = self._layer(own, x_BNW)
-        return x_BNW[:, cls] @ weights["output.weight"] + weights["output.bias"]
+            # Of the last layer only the CLS token is read, which leaves out most of the work on a long string.
+            x_BNW = self._layer(own, x_BNW, x_BNW[:, cls : cls + 1] if layer == self.layers - 1 else x_BNW)
+        return x_BNW[:, 0] @ weights["output.weight"] + weights["output.bias"]
 
     def losses(self, weights: Mapping[str, Tensor], bits_Bn: Bits) -> Tensor:
         """-log sigmoid of the logits, or of their negatives where the answer is no, (B,); nats."""
         return functional.softplus(-torch.from_numpy(answers(self.task, bits_Bn)) * self.logits(weights, bits_Bn))
 
-    def _layer(self, own: Mapping[str, Tensor], x_BNW: Tensor) -> Tensor:
-        x_BNW = self._norm(own, "norm1", x_BNW + self._attention(own, x_BNW))
-        h_BNF = torch.relu(functional.linear(x_BNW, own["linear1.weight"], own["linear1.bias"]))
-        return self._norm(own, "norm2", x_BNW + functional.linear(h_BNF, own["linear2.weight"], own["linear2.bias"]))
+    def _layer(self, own: Mapping[str, Tensor], x_BNW: Tensor, asking_BQW: Tensor) -> Tensor:
+        z_BQW = self._norm(own, "norm1", asking_BQW + self._attention(own, x_BNW, asking_BQW))
+        h_BQF = torch.relu(functional.linear(z_BQW, own["linear1.weight"], own["linear1.bias"]))
+        return self._norm(own, "norm2", z_BQW + functional.linear(h_BQF, own["linear2.weight"], own["linear2.bias"]))
 
     def _norm(self, own: Mapping[str, Tensor], name: str, x_BNW: Tensor) -> Tensor:
         if self.epsilon is None:
@@ -63,26 +65,26 @@ class Network:
         weight, bias = own[f"{name}.weight"], own[f"{name}.bias"]
         return functional.layer_norm(x_BNW, (x_BNW.shape[2],), weight, bias, self.epsilon)
 
-    def _attention(self, own: Mapping[str, Tensor], x_BNW: Tensor) -> Tensor:
+    def _attention(self, own: Mapping[str, Tensor], x_BNW: Tensor, asking_BQW: Tensor) -> Tensor:
         strings, tokens, width = x_BNW.shape
         head_size = width // self.heads
         factor = self.scale.factor(tokens, self.training_keys, self.heads, head_size)
         plain = head_size**-0.5
         wq, bq = own["self_attn.q.weight"], own["self_attn.q.bias"]
         if self.scale.on_query_input:
-            q_BNW = functional.linear(x_BNW * (factor / plain), wq, bq) * plain
+            q_BQW = functional.linear(asking_BQW * (factor / plain), wq, bq) * plain
         else:
-            q_BNW = functional.linear(x_BNW, wq, bq) * factor
+            q_BQW = functional.linear(asking_BQW, wq, bq) * factor
         k_BNW, v_BNW = functional.linear(x_BNW, own["self_attn.kv.weight"], own["self_attn.kv.bias"]).chunk(2, dim=2)
-        q_BHND, k_BHND, v_BHND = (
-            y.reshape(strings, tokens, self.heads, head_size).transpose(1, 2) for y in (q_BNW, k_BNW, v_BNW)
+        q_BHQD, k_BHND, v_BHND = (
+            y.reshape(strings, -1, self.heads, head_size).transpose(1, 2) for y in (q_BQW, k_BNW, v_BNW)
         )
         learned = {name.removeprefix("learned."): value for name, value in own.items() if name.startswith("learned.")}
         context = self.scale.context(tokens, self.training_keys, self.heads, head_size)
         context = dataclasses.replace(context, learned=learned)
-        mixed_BHND = self.scale.variant.mix(q_BHND, k_BHND, v_BHND, context, 0.0)
-        mixed_BNW = mixed_BHND.transpose(1, 2).reshape(strings, tokens, width)
-        return functional.linear(mixed_BNW, own["self_attn.out_proj.weight"], own["self_attn.out_proj.bias"])
+        mixed_BHQD = self.scale.variant.mix(q_BHQD, k_BHND, v_BHND, context, 0.0)
+        mixed_BQW = mixed_BHQD.transpose(1, 2).reshape(strings, -1, width)
+        return functional.linear(mixed_BQW, own["self_attn.out_proj.weight"], own["self_attn.out_proj.bias"])
 
 
 def train_alone(
