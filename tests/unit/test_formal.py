@@ -25,6 +25,17 @@ test_strings.__test__ = False
 Test.__test__ = False
 
 TASKS = ("first", "parity")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As the stages work; threads that wait for each other over such small sums take minutes on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 ARMS = list(FIRST_ARMS)
 
 
