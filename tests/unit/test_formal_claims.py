@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -45,7 +46,7 @@ def verdicts(config, shares, parity=0.5):
         for seed in config.parity.seeds
     ]
     formal = {"first": pd.DataFrame(rows, columns=columns), "parity": pd.DataFrame(other, columns=columns)}
-    evidence = Evidence(config, Evaluations((), {}, None), formal=formal)  # type: ignore[arg-type]
+    evidence = Evidence(config, Evaluations({}, np.ones(1, dtype=np.int64), ()), formal=formal)
     table = claims_table(evidence).set_index("claim")
     assert table.index.tolist() == list(range(1, 13))
     return table.loc[10:]
