@@ -39,7 +39,9 @@ rule render:
         snapshots=["results/{name}/snapshots.csv"] if CONFIG.snapshot_runs() else [],
         formal=expand(
             "results/{{name}}/{file}",
-            file=[file for task in CONFIG.formal for file in formal_tables(CONFIG, task)],
+            file=[
+                file for task in CONFIG.formal for file in formal_tables(CONFIG, task)
+            ],
         ),
         histories=training_records("history.csv"),
         runs=training_records("run.json"),
