@@ -24,6 +24,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/theory.smk"
+include: "workflow/rules/formal.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -40,6 +41,8 @@ localrules:
     all,
     report,
     pdf,
+    first,
+    parity,
 
 
 # Every file of a run, so that one that was deleted is made again.
@@ -63,3 +66,14 @@ rule report:
 rule pdf:
     input:
         expand("results/{name}/report/report.pdf", name=CONFIG.name),
+
+
+# `snakemake first parity --cores all` trains the tiny transformers on FIRST and PARITY, and runs those built by hand.
+rule first:
+    input:
+        formal_targets("first"),
+
+
+rule parity:
+    input:
+        formal_targets("parity"),

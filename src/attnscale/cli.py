@@ -19,6 +19,8 @@ from attnscale.config import (
     CorpusSettings,
     EvaluateSettings,
     EvaluationSetSettings,
+    ExactSettings,
+    FormalSettings,
     Section,
     TheorySettings,
     TokensSettings,
@@ -252,8 +254,38 @@ def claims(
     histories = {
         (arm, seed): run / "runs" / arm / f"seed{seed}" / "history.csv" for arm, seed in config.runs(trained=True)
     }
-    with checked([*evaluations, run / "entropy.csv", *histories.values()], [output]):
-        write_claims(config, evaluations, output, entropy=entropy, histories=histories)
+    formal = {task: run / f"{task}.csv" for task in config.formal}
+    with checked([*evaluations, run / "entropy.csv", *histories.values(), *formal.values()], [output]):
+        write_claims(config, evaluations, output, entropy=entropy, histories=histories, formal=formal)
+
+
+@app.command()
+def train_formal(settings: Settings, output: CsvFile) -> None:
+    """Train tiny transformers of one arm on FIRST or PARITY, all lengths and seeds at once, and test them."""
+    from attnscale.formal.training import train_arm
+
+    with checked([], [output]):
+        train_arm(_settings(FormalSettings, settings), output)
+
+
+@app.command()
+def formal_table(
+    arms: Annotated[list[Path], typer.Argument(help="CSV files of the train-formal stage.")], output: CsvFile
+) -> None:
+    """Put the tests of all arms on a formal language into one table."""
+    from attnscale.formal.tables import collect_arms
+
+    with checked(arms, [output]):
+        collect_arms(arms, output)
+
+
+@app.command()
+def exact_networks(settings: Settings, output: CsvFile) -> None:
+    """Run the hand-built networks for FIRST or PARITY, without and with layer norm."""
+    from attnscale.formal.exact import write_exact
+
+    with checked([], [output]):
+        write_exact(_settings(ExactSettings, settings), output)
 
 
 @app.command()

@@ -145,6 +145,7 @@ def configuration_page() -> str:
     parts += [f"### {title}\n\n{words}\n\n```yaml\n{text}```\n" for title, words, text in EXAMPLES]
     parts.append("## All keys\n")
     sections = {key: field for key, field in schema["properties"].items() if "$ref" in field}
+    off = {key: field for key, field in schema["properties"].items() if any("$ref" in part for part in _anyof(field))}
     parts.append(_part("the run", schema["description"], _rows("", schema, leave_out=frozenset(sections))))
     models = schema["$defs"]
     sources = [models[name] for name in ("WheelSource", "HubSource", "FilesSource")]
@@ -172,7 +173,17 @@ def configuration_page() -> str:
                 )
         if key == "model":
             parts.append(_presets())
+    for key, field in off.items():
+        section = models[_anyof(field)[0]["$ref"].rpartition("/")[2]]
+        parts.append(_part(key, section["description"], _rows(f"{key}.", section)))
+    formal = models["FormalArm"]
+    parts.append(_part("arms of first and parity", formal["description"], _rows("first.arms.NAME.", formal)))
     return "\n".join(parts)
+
+
+def _anyof(field: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = field.get("anyOf", [])
+    return found
 
 
 def _part(title: str, words: str, rows: Iterable[Iterable[str]]) -> str:
@@ -210,6 +221,10 @@ def _default(key: str, field: dict[str, Any], *, required: bool) -> str:
     if key == "sources":
         return "; ".join(f"{source['kind']} `{source['name']}` {source['version']}" for source in field["default"])
     value = field["default"]
+    if isinstance(value, dict) and value and all(isinstance(item, dict) for item in value.values()):
+        return ", ".join(f"`{name}`" for name in value)
+    if isinstance(value, list) and len(value) > 8 and value == list(range(len(value))):
+        return f"`0` to `{len(value) - 1}`"
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 

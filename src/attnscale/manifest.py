@@ -36,6 +36,7 @@ def deterministic_files(config: Config) -> list[str]:
         *by_source_files(config),
         "theory.csv",
         *(["snapshots.csv"] if config.snapshot_runs() else []),
+        *formal_files(config),
         "report/index.html",
         "report/report.md",
         *(f"report/figures/{name}.{kind}" for name in figures(config) for kind in ("png", "svg")),
@@ -50,6 +51,23 @@ def figures(config: Config) -> tuple[str, ...]:
     from attnscale.report.arms import figure_names
 
     return figure_names(config)
+
+
+def formal_files(config: Config) -> list[str]:
+    """Results of the formal languages that are on, relative to the run's folder."""
+    return [name for task in config.formal for name in (*formal_arm_files(config, task), *formal_tables(config, task))]
+
+
+def formal_arm_files(config: Config, task: str) -> list[str]:
+    """Tests of each arm on a formal language, relative to the run's folder; none if it is off."""
+    return [
+        f"formal/{task}/{arm}.csv" for name, section in config.formal.items() if name == task for arm in section.arms
+    ]
+
+
+def formal_tables(config: Config, task: str) -> list[str]:
+    """Tables of a formal language, relative to the run's folder: its trainings, its hand-built networks."""
+    return [f"{task}.csv", f"exact_{task}.csv"] if task in config.formal else []
 
 
 def by_source_files(config: Config) -> list[str]:

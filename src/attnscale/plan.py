@@ -173,8 +173,16 @@ def jobs_of(config: Config, blocks: int) -> list[Job]:
     tables = [add("accuracy", *evaluations, work=runs), add("differences", *evaluations, work=runs)]
     tables += [add("snapshot_accuracy", *on_the_way, work=len(on_the_way))] if on_the_way else []
     tables += [add("entropy", *statistics, work=runs)] if statistics else []
-    tables.append(add("claims", resolved, *evaluations, *tables, *trained.values(), work=runs))
-    page = add("render", resolved, theory, *tables, *trained.values())
+    formal = []
+    for task, section in config.formal.items():
+        networks = len(section.seeds) * len(section.train_lengths)
+        # A step costs about as much for its calls alone as it does for sixty networks.
+        work = float(section.epochs * section.steps_per_epoch * (60 + networks))
+        arms = [add("train_formal", environment, about=f"{task} {arm}", work=work) for arm in section.arms]
+        formal.append(add("formal_table", *arms, about=task))
+        formal.append(add("exact_networks", environment, about=task))
+    tables.append(add("claims", resolved, *evaluations, *tables, *formal, *trained.values(), work=runs))
+    page = add("render", resolved, theory, *tables, *formal, *trained.values())
     add("manifest", page, work=runs)
     return jobs
 
@@ -261,10 +269,16 @@ def _measured_jobs(base: Config, blocks: int, times: Path) -> dict[str, list[tup
     return found
 
 
+# Where benchmarks of the rules on formal languages lie: what stands before the task.
+_FORMAL = {"train_formal": "formal/", "formal_table": "", "exact_networks": "exact_"}
+
+
 def _benchmark_file(job: Job) -> str:
     """Where the workflow's rule has its benchmark, below the benchmarks folder."""
     rule, *about = job.name.split()
     folder = {"branch": "train", "evaluate_snapshot": "evaluate", "render": "report"}.get(rule, rule)
+    if rule in _FORMAL:
+        return f"{_FORMAL[rule]}{'/'.join(about)}.tsv"
     if not about:
         return f"{folder}.tsv"
     arm, _, seed, *step = about
@@ -290,7 +304,7 @@ def _speed(rule: str, jobs: list[tuple[Job, float]], run: Path, measured: dict[s
     if rule in ("train", "branch"):
         loops = [_loop_seconds(run, job) for job, _ in jobs]
         return Speed(start, mean(loops) / mean(job.work or 0.0 for job, _ in jobs))
-    if rule not in ("evaluate", "evaluate_snapshot", "attention_statistics"):
+    if rule not in ("evaluate", "evaluate_snapshot", "attention_statistics", "train_formal"):
         start = 0.0  # tables and pages: quick to start, and what they read grows with the runs
     return Speed(start, (average - start) / mean(job.work or 0.0 for job, _ in jobs))
 

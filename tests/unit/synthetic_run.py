@@ -4,6 +4,7 @@ Accuracies, entropies and histories are smooth formulas; what is computed from t
 """
 
 import csv
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from attnscale.analysis.differences import write_differences
 from attnscale.analysis.theory import write_theory
 from attnscale.config import Config, parse_config
 from attnscale.counts import step_at, steps
+from attnscale.formal.exact import COLUMNS as EXACT_COLUMNS
+from attnscale.formal.training import COLUMNS as TEST_COLUMNS
 from attnscale.report.build import build_report
 
 BLOCKS, TARGETS = 16, 19648
@@ -54,8 +57,10 @@ EVERY_KIND: dict[str, Any] = {
     },
     "training": {"snapshots": [0.5]},
     "evaluation": {"lengths": [64, 256, 1024], "snapshot_arms": ["attention_o", "attention_e"]},
+    "first": {"seeds": (0, 1, 2), "train_lengths": (10, 100), "epochs": 100},
+    "parity": {"seeds": (0, 1, 2), "epochs": 100},
 }
-"""A run with an arm of every kind, with snapshots, and with one arm that has fewer seeds."""
+"""A run with an arm of every kind, with snapshots, with one arm that has fewer seeds, and with formal languages."""
 
 _REPORTED: dict[str, Path] = {}
 
@@ -106,6 +111,7 @@ def write_run(folder: Path, *, rows: int = 75, resamples: int = 200, **given: An
             _write_training(folder / "runs" / arm / f"seed{seed}", config, arm, seed, place, rows)
     if config.attention_statistics.blocks:
         _write_entropy(folder / "entropy.csv", config)
+    _write_formal(folder, config)
     _write_analysis(folder, config)
     benchmarks = folder / "benchmarks"
     benchmarks.mkdir(exist_ok=True)
@@ -264,6 +270,31 @@ def _write_entropy(path: Path, config: Config) -> None:
     write_csv(path, COLUMNS, rows)
 
 
+def right_share(task: str, arm: str, train: int, seed: int, test: int, done: float) -> float:
+    """Plausible share of right answers on a formal language: plain attention fails beyond its training length."""
+    if task == "parity":
+        return 0.5 + 0.02 * math.sin(7 * seed + train + 30 * done)
+    reach = 1.0 if "acl" in arm else min(1.0, 20 * train / test)
+    return 0.5 + 0.5 * min(1.0, 2 * done) * reach - 0.005 * (seed % 3)
+
+
+def _write_formal(folder: Path, config: Config) -> None:
+    for task, section in config.formal.items():
+        rows = []
+        for arm, train, seed in itertools.product(section.arms, section.train_lengths, section.seeds):
+            for test in sorted({train, *section.test_lengths}):
+                for epoch in range(section.test_every, section.epochs + 1, section.test_every):
+                    share = right_share(task, arm, train, seed, test, epoch / section.epochs)
+                    rows.append((arm, train, seed, test, epoch, share, 1.4 * (1 - share)))
+        write_csv(folder / f"{task}.csv", TEST_COLUMNS, rows)
+        exact = [
+            (task, norm, length, 100, 1.0, 0.0001 if norm == "on" else math.log(2) - 1 / (4 * length))
+            for norm in ("off", "on")
+            for length in section.exact_lengths
+        ]
+        write_csv(folder / f"exact_{task}.csv", EXACT_COLUMNS, exact)
+
+
 def _write_analysis(folder: Path, config: Config) -> None:
     evaluations = [folder / "evaluations" / arm / f"seed{seed}.csv" for arm, seed in config.runs()]
     write_differences(differences_settings(config), evaluations, folder / "differences.csv")
@@ -271,7 +302,8 @@ def _write_analysis(folder: Path, config: Config) -> None:
         (arm, seed): folder / "runs" / arm / f"seed{seed}" / "history.csv" for arm, seed in config.runs(trained=True)
     }
     entropy = folder / "entropy.csv" if config.attention_statistics.blocks else None
-    write_claims(config, evaluations, folder / "claims.csv", entropy=entropy, histories=histories)
+    formal = {task: folder / f"{task}.csv" for task in config.formal}
+    write_claims(config, evaluations, folder / "claims.csv", entropy=entropy, histories=histories, formal=formal)
     write_theory(
         folder / "theory.csv",
         head_size=config.model.width // config.model.heads,

@@ -439,6 +439,8 @@ def test_a_required_key_with_a_slip_of_the_pen_is_told_as_the_slip():
 @pytest.mark.parametrize("section", [key for key in Config.model_fields if key not in ("name", "seeds", "arms")])
 @pytest.mark.parametrize("value", [None, 5, "text", [], [1], True, 1.5, {"zzz": 1}, {5: 1}, {"a\nb": 1}])
 def test_no_section_takes_nonsense_or_answers_with_a_traceback(section, value):
+    if value is None and Config.model_fields[section].default is None:
+        return  # null leaves such a section out
     with pytest.raises(UserError) as caught:
         parse_config({**MINIMAL, section: value}, "c.yaml")
     assert section in str(caught.value)

@@ -168,7 +168,7 @@ def test_figures_on_the_page_have_a_role_a_text_and_colours_that_follow_the_read
         name: re.search(rf'<figure id="figure-{name.replace("_", "-")}">\n(<svg .*?</svg>)', text, flags=re.DOTALL)
         for name in figures(load_config(three_seeds / "config.yaml"))
     }
-    assert len(drawings) == len(re.findall("<svg ", text)) == 10
+    assert len(drawings) == len(re.findall("<svg ", text)) == 14
     for name, found in drawings.items():
         assert found, name
         element = ElementTree.fromstring(found[1])
@@ -496,7 +496,7 @@ def test_the_answer_begins_with_the_comparison_named_in_advance(three_seeds: Pat
     assert second == "The article reports +11.0 points for Attention-E over Attention-O at 256 tokens."
     verdicts = [claim.verdict for claim in data.claims]
     assert set(verdicts) == {"not decidable at this scale"}
-    assert others[-1] == "All 9 claims are not decidable at this scale."
+    assert others[-1] == "All 12 claims are not decidable at this scale."
     claims = [dataclasses.replace(data.claims[0], verdict=verdict) for verdict in ("reproduced", "partly", "partly")]
     told = answer(dataclasses.replace(data, claims=tuple(claims)))
     assert told[-1] == "Of 3 claims 1 is reproduced and 2 are partly reproduced."
@@ -523,7 +523,7 @@ def test_every_claim_has_its_verdict_in_words_and_its_reason(three_seeds: Path) 
     page = (three_seeds / "report" / "index.html").read_text(encoding="utf-8").replace("<wbr>", "")
     text = (three_seeds / "report" / "report.md").read_text(encoding="utf-8")
     claims = load_run(three_seeds).claims
-    assert [claim.claim for claim in claims] == list(range(1, 10))
+    assert [claim.claim for claim in claims] == list(range(1, 13))
     for claim in claims:
         (row,) = re.findall(rf'<tr id="claim-{claim.claim}">.*?</tr>', page, flags=re.DOTALL)
         assert f"</span> {claim.verdict}</span>" in row

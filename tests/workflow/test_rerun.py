@@ -49,10 +49,16 @@ EDITED = {
     },
     "src/attnscale/evaluate.py": evaluated(4),
     "src/attnscale/train.py": {"train": 3, **evaluated(4)},
-    "src/attnscale/attention/acl2022.py": {"train": 1, "theory": 1, **evaluated(1)},
+    "src/attnscale/attention/acl2022.py": {
+        "train": 1, "theory": 1, "train_formal": 1, "formal_table": 1, **evaluated(1),
+    },
+    "src/attnscale/formal/stack.py": {"train_formal": 3, "formal_table": 2, "claims": 1, **REPORTING},
+    "src/attnscale/formal/exact.py": {"exact_networks": 2, **REPORTING},
     # Trained by one arm, switched on at test time by another, whose weights stay.
     "src/attnscale/attention/attention_e.py": {"train": 1, "theory": 1, **evaluated(2)},
-    "src/attnscale/attention/base.py": {"train": 3, "theory": 1, **evaluated(4)},
+    "src/attnscale/attention/base.py": {
+        "train": 3, "theory": 1, "train_formal": 3, "formal_table": 2, "exact_networks": 2, **evaluated(4),
+    },
     "src/attnscale/tokens/evaluation_set.py": {"evaluation_set": 1, **evaluated(4)},
     "src/attnscale/tokens/tokenizer.py": {"tokens": 1, "evaluation_set": 1, "train": 3, **evaluated(4)},
     "src/attnscale/cli.py": {},

@@ -155,6 +155,7 @@ rule claims:
             "results/{name}/entropy.csv" if CONFIG.attention_statistics.blocks else []
         ),
         histories=training_records("history.csv"),
+        formal=expand("results/{{name}}/{task}.csv", task=CONFIG.formal),
     output:
         report(
             "results/{name}/claims.csv",

@@ -22,12 +22,15 @@ from attnscale.manifest import (
     deterministic_files,
     evaluation_file,
     figures,
+    formal_arm_files,
+    formal_tables,
     other_files,
 )
 from attnscale.snapshots import snapshot_files, snapshot_steps
 from attnscale.user_files import matching_files
 from attnscale.workflow_times import write_workflow_times
 from attnscale.yaml_files import read_yaml
+from snakemake.exceptions import WorkflowError
 
 # A configuration file given by the user stands alone: merging it into the default would leave the
 # default's arms in it.
@@ -77,6 +80,10 @@ wildcard_constraints:
     arm=any_of(CONFIG.arms),
     seed=any_of(CONFIG.seeds),
     step=r"\d+",
+    task=any_of(CONFIG.formal),
+    formal_arm=any_of(
+        sorted({arm for section in CONFIG.formal.values() for arm in section.arms})
+    ),
 
 
 def package_files(*modules):
@@ -88,6 +95,30 @@ def variant_file(arm):
     """The file that defines the attention of an arm."""
     attention = CONFIG.arms[arm].attention
     return os.path.relpath(source_file(attention.name, attention.module))
+
+
+def formal_variant_file(task, arm):
+    """The file that defines the attention of an arm on a formal language."""
+    attention = CONFIG.formal[task].arms[arm].attention
+    return os.path.relpath(source_file(attention.name, attention.module))
+
+
+def formal_targets(task):
+    """Tables of a formal language; asked for where it is off, a sentence says how to switch it on."""
+
+    def tables(wildcards):
+        if task not in CONFIG.formal:
+            raise WorkflowError(
+                f"the configuration has no section {task}; add `{task}: {{}}`, or run the one of the paper, "
+                f"`snakemake {task} --cores all --configfile config/acl2022.yaml`"
+            )
+        return expand(
+            "results/{name}/{file}",
+            name=CONFIG.name,
+            file=formal_tables(CONFIG, task),
+        )
+
+    return tables
 
 
 def all_variant_files():

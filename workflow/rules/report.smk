@@ -9,6 +9,10 @@ FIGURE_GROUPS = {
     "learning_curves": "Training",
     "learning_curves_of_others": "Training",
     "gradient_norms": "Training",
+    "first_loss": "Formal languages",
+    "first_by_scale": "Formal languages",
+    "parity_loss": "Formal languages",
+    "exact_networks": "Formal languages",
 }
 
 
@@ -33,6 +37,12 @@ rule render:
             else []
         ),
         snapshots=["results/{name}/snapshots.csv"] if CONFIG.snapshot_runs() else [],
+        formal=expand(
+            "results/{{name}}/{file}",
+            file=[
+                file for task in CONFIG.formal for file in formal_tables(CONFIG, task)
+            ],
+        ),
         histories=training_records("history.csv"),
         runs=training_records("run.json"),
     output:

@@ -1,10 +1,11 @@
-"""The nine claims, what decides each, and `claims.csv`.
+"""The nine claims on every run, what decides each, and `claims.csv`, with those on formal languages where they are on.
 
 `attnscale.analysis.verdicts` tells how intervals make a verdict; the criteria are in the configuration's section
 `claims`, set before a run. Published numbers are those of kexue.fm/archives/8823.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import pandas as pd
 
 from attnscale.analysis.differences import load_evaluations
 from attnscale.analysis.evidence import Evidence, over_seeds, read_entropy
+from attnscale.analysis.formal_claims import formal_claims
 from attnscale.analysis.intervals import Estimate
 from attnscale.analysis.verdicts import (
     Finding,
@@ -23,13 +25,15 @@ from attnscale.analysis.verdicts import (
     all_of,
     any_of,
     by_state,
+    claim_numbers,
     in_points,
     listed,
     number,
     number_of_points,
 )
-from attnscale.config import ClaimsConfig, Config
+from attnscale.config import ClaimsConfig, Config, Language
 from attnscale.files import write_text
+from attnscale.formal.tables import read_complete
 from attnscale.published import BASELINE, ROWS, TRAINING_LENGTH
 
 COLUMNS = ("claim", "published", "measured", "ci_low", "ci_high", "verdict", "title", "quantity", "reason")
@@ -42,32 +46,35 @@ def write_claims(
     *,
     entropy: Path | None = None,
     histories: Mapping[tuple[str, int], Path] | None = None,
+    formal: Mapping[Language, Path] | None = None,
 ) -> None:
     """Write `claims.csv`, one row per claim.
 
     Args:
         config: the run, with the criteria.
         evaluations: CSV files of the evaluate stage, in any order.
-        output: the CSV file to write. Columns: claim (1 … 9), published, measured, ci_low, ci_high, verdict, title (the
-            claim), quantity (what was measured, with its unit) and reason (why, in one sentence). A claim that the run
-            holds nothing on has empty numbers.
+        output: the CSV file to write. Columns: claim (see `claim_numbers`), published, measured, ci_low, ci_high,
+            verdict, title (the claim), quantity (what was measured, with its unit) and reason (why, in one sentence).
+            A claim that the run holds nothing on has empty numbers.
         entropy: `entropy.csv` of the run, if there is one.
         histories: `history.csv` by trained arm and seed; those that no claim needs are not read.
+        formal: table of each formal language that is on.
 
     Raises:
         UserError: a file is missing or damaged.
     """
     table = None if entropy is None else read_entropy(entropy)
-    evidence = Evidence(config, load_evaluations(evaluations), table, histories or {})
+    tests = {task: read_complete(path, config.formal[task]) for task, path in (formal or {}).items()}
+    evidence = Evidence(config, load_evaluations(evaluations), table, histories or {}, tests)
     write_text(output, claims_table(evidence).to_csv(index=False, float_format="%.17g", lineterminator="\n"))
 
 
 def claims_table(evidence: Evidence) -> pd.DataFrame:
     """The table of `write_claims`."""
     rows = []
-    for claim, (title, decide) in enumerate(zip(titles(evidence.config.claims), _DECISIONS, strict=True), start=1):
+    for claim, title, decide in _all_claims(evidence):
         try:
-            finding = _unless_few_seeds(decide(evidence), evidence.config.claims.min_seeds)
+            finding = _unless_few_seeds(decide(), evidence.config.claims.min_seeds)
         except MissingError as missing:
             finding = Finding("", None, [Statement("open", f"the run has no {missing}")])
         estimate = finding.estimate_or_nan
@@ -77,6 +84,17 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
             reason = reason[0].upper() + reason[1:]
         rows.append((claim, *numbers, finding.verdict, title, finding.quantity, reason))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _all_claims(evidence: Evidence) -> list[tuple[int, str, Callable[[], Finding]]]:
+    """Number, title and decision of every claim of the run."""
+    everywhere: list[tuple[str, Callable[[], Finding]]] = [
+        (title, functools.partial(decide, evidence))
+        for title, decide in zip(titles(evidence.config.claims), _DECISIONS, strict=True)
+    ]
+    numbers = claim_numbers(evidence.config)
+    claims = [*everywhere, *formal_claims(evidence.config, evidence.formal)]
+    return [(claim, title, decide) for claim, (title, decide) in zip(numbers, claims, strict=True)]
 
 
 def titles(criteria: ClaimsConfig) -> list[str]:

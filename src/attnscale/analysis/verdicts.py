@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from attnscale.analysis.intervals import Estimate
+from attnscale.config import Config
 
 REPRODUCED = "reproduced"
 PARTLY = "partly"
@@ -27,7 +28,15 @@ NOT_REPRODUCED = "not reproduced"
 NOT_DECIDABLE = "not decidable at this scale"
 VERDICTS = (REPRODUCED, PARTLY, NOT_REPRODUCED, NOT_DECIDABLE)
 CLAIMS = 9
-"""How many claims there are."""
+"""How many claims there are on every run."""
+FORMAL_CLAIMS = {"first": (10, 11), "parity": (12,)}
+"""Numbers of those on formal languages, which a run has where the language is on."""
+
+
+def claim_numbers(config: Config) -> list[int]:
+    """Numbers of the claims of a run, rising."""
+    return [*range(1, CLAIMS + 1), *(claim for task in config.formal for claim in FORMAL_CLAIMS[task])]
+
 
 State = Literal["shown", "refuted", "open"]
 

@@ -146,6 +146,10 @@ def figure_names(config: Config) -> tuple[str, ...]:
         ("learning_curves", True),
         ("learning_curves_of_others", trained),
         ("gradient_norms", True),
+        ("first_loss", config.first),
+        ("first_by_scale", config.first),
+        ("parity_loss", config.parity),
+        ("exact_networks", config.formal),
     )
     return tuple(name for name, needed in wanted if needed)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from attnscale.analysis.comparisons import baseline_arm, comparisons
 from attnscale.analysis.theory import read_theory
-from attnscale.analysis.verdicts import CLAIMS, VERDICTS
-from attnscale.config import Config, load_config
+from attnscale.analysis.verdicts import CLAIMS, VERDICTS, claim_numbers
+from attnscale.config import Config, FormalConfig, Language, load_config
 from attnscale.counts import steps
 from attnscale.csv_files import read_table
 from attnscale.errors import UserError
 from attnscale.files import read_json
+from attnscale.formal.tables import read_complete, read_exact
 from attnscale.report.arms import measured_arms
 from attnscale.report.records import CorpusManifest, Environment, EvaluationRecord, Record, RunRecord, TokensManifest
 
@@ -61,6 +62,22 @@ class BySource:
 
 
 @dataclasses.dataclass(frozen=True)
+class Formal:
+    """Results on a formal language."""
+
+    section: FormalConfig
+    tests: pd.DataFrame
+    """As `attnscale.formal.tables.read_complete` gives it."""
+    exact: pd.DataFrame
+    """As `attnscale.formal.tables.read_exact` gives it."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of its arms, in the order of the user's configuration file."""
+        return tuple(str(arm) for arm in self.tests["arm"].unique())
+
+
+@dataclasses.dataclass(frozen=True)
 class RunData:
     """Everything the report shows."""
 
@@ -90,6 +107,8 @@ class RunData:
     runs: tuple[RunRecord, ...]
     """One per trained arm and seed, ordered like `arms`, then by seed."""
     benchmarks: tuple[Benchmark, ...]
+    formal: Mapping[Language, "Formal"] = dataclasses.field(default_factory=dict)
+    """By name, the formal languages that are on."""
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -179,14 +198,21 @@ def load_run(run_dir: Path, *, trained: bool = True) -> RunData:
         accuracy=accuracy,
         history=pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(),
         differences=_differences(run_dir / "differences.csv", config, arms),
-        claims=_claims(run_dir / "claims.csv") if trained else (),
+        claims=_claims(run_dir / "claims.csv", config) if trained else (),
         by_source=_by_source(run_dir, config) if trained and len(config.source_names) > 1 else None,
         theory=read_theory(run_dir / "theory.csv") if trained else pd.DataFrame(),
         entropy=_entropy(run_dir / "entropy.csv", config, arms) if config.attention_statistics.blocks else None,
         snapshots=_snapshots(run_dir / "snapshots.csv", config, arms) if config.snapshot_runs() else None,
         runs=tuple(runs),
         benchmarks=_benchmarks(run_dir / "benchmarks"),
+        formal={task: _formal(run_dir, config, task) for task in config.formal} if trained else {},
     )
+
+
+def _formal(run_dir: Path, config: Config, task: Language) -> Formal:
+    section = config.formal[task]
+    tests = read_complete(run_dir / f"{task}.csv", section)
+    return Formal(section, tests, read_exact(run_dir / f"exact_{task}.csv", config.exact_settings(task)))
 
 
 _AnyRecord = TypeVar("_AnyRecord", bound=Record)
@@ -276,15 +302,15 @@ def _by_source(run_dir: Path, config: Config) -> BySource:
     return BySource(accuracy.assign(percent=percent).drop(columns="correct"), differences)
 
 
-def _claims(path: Path) -> tuple[Claim, ...]:
+def _claims(path: Path, config: Config) -> tuple[Claim, ...]:
     numbers = ("measured", "ci_low", "ci_high", "published")
     table = read_table(
         path, whole=("claim",), words=("title", "verdict", "quantity", "reason"), real_or_empty=numbers
     ).sort_values("claim")
-    if table["claim"].tolist() != list(range(1, CLAIMS + 1)):
-        raise UserError(
-            f"{path} does not hold the claims 1 to {CLAIMS}, each once; delete it and run the pipeline again"
-        )
+    claims = claim_numbers(config)
+    if table["claim"].tolist() != claims:
+        named = f"1 to {CLAIMS}" + "".join(f", {claim}" for claim in claims[CLAIMS:])
+        raise UserError(f"{path} does not hold the claims {named}, each once; delete it and run the pipeline again")
     for verdict in table["verdict"]:
         if verdict not in VERDICTS:
             raise UserError(f"{path} has the unknown verdict {verdict!r}; delete it and run the pipeline again")

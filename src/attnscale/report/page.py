@@ -10,13 +10,14 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from attnscale import published
+from attnscale import published, published_formal
 from attnscale.analysis.theory import consequences
 from attnscale.attention.positions import make_positions
 from attnscale.report.answer import answer, groups_of_seeds, pairing_note, seeds_notes, tests_note
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
 from attnscale.report.data import Claim, RunData
 from attnscale.report.figures import COLOURS, Drawing
+from attnscale.report.formal import exact_sentence, formal_grid, parity_sentence
 from attnscale.report.grids import (
     accuracy_grid,
     difference_grid,
@@ -102,7 +103,7 @@ def template_environment() -> jinja2.Environment:
 
 def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any]:
     parameters = {run.arm: run.parameters for run in data.runs}
-    grids = {
+    grids: dict[str, object] = {
         "main": main_grid(data),
         "accuracy": accuracy_grid(data),
         "differences": difference_grid(data),
@@ -114,6 +115,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "random_keys": random_keys_grid(data),
         "multiplier": multiplier_grid(data) if lengths_beyond(data.config) else None,
     }
+    grids |= {str(task): formal_grid(data, task) for task in data.formal}
     return {
         "name": data.config.name,
         "data": data,
@@ -135,6 +137,9 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "theory_sentences": consequences(data.theory),
         "constants": _constants(data),
         "published": published,
+        "published_formal": published_formal,
+        "exact_sentence": exact_sentence(data) if data.formal else "",
+        "parity_sentence": parity_sentence(data) if "parity" in data.formal else "",
         "kinds": arms_by_kind(data),
         "parameters": parameters,
         "sizes": sorted(set(parameters.values())),
@@ -156,6 +161,9 @@ def _sections(data: RunData, drawings: Mapping[str, Drawing], grids: Mapping[str
         ("spread", "Logit spread", "logit_spread" in drawings),
         ("curves", "Learning curves", True),
         ("gradients", "Gradients", True),
+        ("first", "FIRST, and the ACL 2022 paper", "first" in data.formal),
+        ("parity", "PARITY", "parity" in data.formal),
+        ("exact", "Networks built by hand", data.formal),
         ("theory", "Theory", True),
         ("arms", "Formulas and sources", True),
         ("protocol", "How it was measured", True),

@@ -10,7 +10,7 @@ import matplotlib
 
 from attnscale.report.arms import figure_names
 from attnscale.report.data import RunData
-from attnscale.report.figures import accuracy, entropy, growth, kinds, logit_spread, repairs, training
+from attnscale.report.figures import accuracy, entropy, formal, growth, kinds, logit_spread, repairs, training
 from attnscale.report.figures.drawing import Drawing, write
 from attnscale.report.figures.style import COLOURS, INK, MUTED, PAPER, STYLE
 
@@ -27,6 +27,10 @@ _DRAW: Mapping[str, Callable[[RunData], Drawing]] = {
     "learning_curves": training.draw_curves,
     "learning_curves_of_others": training.draw_other_curves,
     "gradient_norms": training.draw_gradients,
+    "first_loss": formal.draw_first_loss,
+    "first_by_scale": formal.draw_first_by_scale,
+    "parity_loss": formal.draw_parity,
+    "exact_networks": formal.draw_exact,
 }
 
 

@@ -1,0 +1,184 @@
+"""Training of one arm on a formal language: every seed and training length at once, in one process with one thread.
+
+Tensor names end in their shape: S networks, T strings of each.
+"""
+
+import csv
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnscale.config import FormalSettings
+from attnscale.files import write_text
+from attnscale.formal.scales import Scale, make_scale
+from attnscale.formal.stack import Stack
+from attnscale.formal.tasks import Batch, Task, batch, test_strings, training_strings
+from attnscale.formal.weights import Shape, Weights, initial_weights, stacked
+from attnscale.progress import Reporter
+
+SHAPES: dict[Task, Shape] = {"first": Shape(16, 1, 64, 2), "parity": Shape(16, 2, 64, 2)}
+"""Sizes in the paper."""
+COLUMNS = ("arm", "train_length", "seed", "test_length", "epoch", "accuracy", "loss")
+# Strings of each network in one forward pass of a test; bounds memory.
+_TESTED_AT_ONCE = 100
+# Some kernels round the values that do not fill a processor's vector another way. A stack is filled up to a multiple of
+# this number, so that a network's bits do not depend on how many others there are.
+_FULL = 16
+
+
+class Place(NamedTuple):
+    """One network: the length of its training strings, and its seed."""
+
+    train_length: int
+    seed: int
+
+
+class Row(NamedTuple):
+    """One test of one network."""
+
+    place: Place
+    test_length: int
+    epoch: int
+    accuracy: float
+    """Share of right answers."""
+    loss: float
+    """Mean of -log sigmoid of the right answer, nats."""
+
+
+class Trainer:
+    """Trains a stack of networks, one string each a step.
+
+    Every network depends on its own length and seed and on the scale, and not in a single bit on what else is trained
+    beside it.
+
+    Args:
+        task: the formal language.
+        places: the networks; in PARITY all of one length.
+        scale: their scale.
+        learning_rate: of Adam, whose other settings are torch's.
+        dtype: of the weights.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        places: Sequence[Place],
+        scale: Scale,
+        learning_rate: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.task, self.places = task, tuple(places)
+        self.filled = self.places + self.places[:1] * (-len(places) % _FULL)
+        shape, keys = SHAPES[task], [place.train_length + 1 for place in self.filled]
+        networks = [initial_weights(shape, place.seed, scale, place.train_length + 1, dtype) for place in self.filled]
+        self.stack = Stack(shape, scale, keys, stacked(networks))
+        self._factors_S11 = self.stack.factors(keys)
+        self._adam = torch.optim.Adam([self.stack.weights.flat], lr=learning_rate, fused=True)
+        self.stack.weights.flat.grad = self.stack.gradients.flat
+
+    @property
+    def weights(self) -> Weights:
+        """Weights of all networks, the network first; training changes them in place."""
+        return {name: value[: len(self.places)] for name, value in self.stack.weights.by_name.items()}
+
+    def epoch(self, number: int, steps: int) -> Tensor:
+        """Train for one epoch.
+
+        Args:
+            number: of the epoch, from 0; names its random strings.
+            steps: strings for each network.
+
+        Returns:
+            Losses before each step in nats, (S, steps).
+        """
+        bits = [training_strings(self.task, place.seed, place.train_length, number, steps) for place in self.filled]
+        whole = batch(self.task, bits, self.stack.shape.width, self.stack.dtype)
+        losses = []
+        for of_step in _by_step(whole):
+            losses.append(self.stack.losses_and_gradients(of_step, self._factors_S11))
+            self._adam.step()
+        return torch.cat(losses, dim=1)[: len(self.places)]
+
+
+class Test:
+    """Fixed random strings of one length for every network of a trainer; of its own length if none is given."""
+
+    def __init__(self, trainer: Trainer, length: int | None, strings: int) -> None:
+        lengths = [length or place.train_length for place in trainer.filled]
+        stack, pairs = trainer.stack, list(zip(trainer.filled, lengths, strict=True))
+        bits = [test_strings(trainer.task, place.seed, n, strings) for place, n in pairs]
+        self._stack, self._pairs, self._strings = stack, pairs[: len(trainer.places)], strings
+        parts = [slice(first, first + _TESTED_AT_ONCE) for first in range(0, strings, _TESTED_AT_ONCE)]
+        self._batches = [
+            batch(trainer.task, [of_one[part] for of_one in bits], stack.shape.width, stack.dtype) for part in parts
+        ]
+        self._factors_S11 = stack.factors([n + 1 for n in lengths])
+
+    def rows(self, epoch: int) -> Iterator[Row]:
+        """What every network gets right now."""
+        parts = [self._stack.losses(part, self._factors_S11) for part in self._batches]
+        loss_S = torch.cat([loss_ST for loss_ST, _ in parts], dim=1).double().mean(dim=1)
+        right_S = torch.cat([right_ST for _, right_ST in parts], dim=1).sum(dim=1)
+        # What a stack was filled up with is left out.
+        for (place, n), right, loss in zip(self._pairs, right_S.tolist(), loss_S.tolist(), strict=False):
+            yield Row(place, n, epoch, right / self._strings, loss)
+
+
+def train_arm(settings: FormalSettings, output: Path) -> None:
+    """Train all networks of one arm and test them on the way.
+
+    Args:
+        settings: the arm, lengths, seeds and epochs.
+        output: CSV file with the columns arm, train_length, seed, test_length, epoch, accuracy (a share) and loss
+            (nats), by training length, seed, test length and epoch.
+    """
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    scale = make_scale(settings.settings, settings.train_lengths, settings.test_lengths)
+    places = [Place(length, seed) for length in settings.train_lengths for seed in settings.seeds]
+    # In PARITY every token is a row of its own, so that only equal lengths can stand in one stack.
+    together = [places] if settings.task == "first" else [list(v) for _, v in itertools.groupby(places, lambda p: p[0])]
+    trainers = [Trainer(settings.task, of_stack, scale, settings.learning_rate) for of_stack in together]
+    tests = [
+        Test(trainer, length, settings.test_strings)
+        for trainer in trainers
+        for length in (None, *settings.test_lengths)
+        if length is None or any(place.train_length != length for place in trainer.places)
+    ]
+    rows: dict[tuple[Place, int, int], Row] = {}
+    with Reporter(f"train {settings.task} {settings.arm}", settings.epochs, unit="epoch") as reporter:
+        for epoch in range(1, settings.epochs + 1):
+            losses = [trainer.epoch(epoch - 1, settings.steps_per_epoch) for trainer in trainers]
+            if epoch % settings.test_every and epoch < settings.epochs:
+                continue
+            for row in itertools.chain.from_iterable(test.rows(epoch) for test in tests):
+                rows[row.place, row.test_length, epoch] = row
+            loss = float(torch.cat([part.flatten() for part in losses]).double().mean())
+            reporter.update(epoch, f"{len(places)} networks, training loss {loss:.4f}")
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    for key in sorted(rows):
+        row = rows[key]
+        figures = f"{row.accuracy:.9g}", f"{row.loss:.9g}"
+        table.writerow([settings.arm, *row.place, row.test_length, row.epoch, *figures])
+    write_text(output, text.getvalue())
+
+
+def _by_step(whole: Batch) -> Iterator[Batch]:
+    """The strings of an epoch one by one, each a batch of one string per network."""
+    symbols, signs = whole.symbols_STKC.transpose(0, 1).contiguous(), whole.signs_ST.T.contiguous()
+    counts = None if whole.log_counts_STK is None else whole.log_counts_STK.transpose(0, 1).contiguous()
+    for step in range(len(symbols)):
+        yield Batch(
+            symbols[step].unsqueeze(1),
+            whole.positions_KW,
+            None if counts is None else counts[step].unsqueeze(1),
+            signs[step].unsqueeze(1),
+            whole.cls,
+        )
