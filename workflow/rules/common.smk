@@ -23,6 +23,7 @@ from attnscale.manifest import (
     evaluation_file,
     figures,
     other_files,
+    refuse_imported,
 )
 from attnscale.snapshots import snapshot_files, snapshot_steps
 from attnscale.user_files import matching_files
@@ -59,6 +60,7 @@ try:
         workflow.basedir,
         workflow.resource_settings.cores,
     )
+    refuse_imported(Path("results") / CONFIG.name)
     corpus_files()  # a pattern that matches nothing is refused here
 except UserError as error:
     sys.exit(f"error: {error}")
