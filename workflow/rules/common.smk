@@ -39,12 +39,12 @@ if not workflow.overwrite_configfiles:
 
 def corpus_files():
     """The user's own text files, so that a change in one of them is noticed."""
-    patterns = [
-        source.paths for source in CONFIG.corpus.sources if source.kind == "files"
+    found = [
+        matching_files(source.paths, [] if source.on_problem == "skip" else None)
+        for source in CONFIG.corpus.sources
+        if source.kind == "files"
     ]
-    return sorted(
-        {str(path) for pattern in patterns for path in matching_files(pattern).values()}
-    )
+    return sorted({str(path) for files in found for path in files.values()})
 
 
 try:
