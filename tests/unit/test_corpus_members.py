@@ -50,6 +50,10 @@ def test_a_list_of_texts_is_a_document_each() -> None:
     ]
 
 
+def test_a_mark_of_the_byte_order_before_json_is_passed_over() -> None:
+    assert read(JsonReader(kind="json"), b"\xef\xbb\xbf" + encoded(["text"])) == [("inner/file:0", "text")]
+
+
 def test_records_are_found_below_their_keys_in_lists_and_maps() -> None:
     records = [{"title": "one", "text": "First."}, {"title": "two", "text": "Second."}]
     reader = JsonReader(kind="json", records="data.documents", title="title", text="text")
@@ -67,7 +71,7 @@ def test_records_are_found_below_their_keys_in_lists_and_maps() -> None:
         ({}, b"[1, 2", "inner/file in texts 1.0 is no JSON"),
         ({}, b"\xff", "inner/file in texts 1.0 is not UTF-8 at byte 0"),
         ({}, b"3", "has no list or map at its top"),
-        ({}, b"[3]", "record 0 of inner/file in texts 1.0: text is no text"),
+        ({}, b"[3]", "record 0 of inner/file in texts 1.0: text is no text; correct it, or reader.text in the"),
         ({"records": "a.b"}, b'{"a": []}', "has nothing at a.b; correct reader.records"),
         ({"text": "body"}, b'[{"text": ""}]', "record 0 of inner/file in texts 1.0 has no key body"),
         ({"text": "text", "title": "name"}, b'[{"text": ""}]', "has no key name; correct reader.title"),

@@ -93,7 +93,7 @@ def read_member(reader: Reader, name: str, data: bytes, label: str) -> Iterator[
 
 def _read_json(reader: JsonReader, name: str, content: str, place: str) -> Iterator[Raw]:
     try:
-        records = json.loads(content)
+        records = json.loads(content.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         raise UserError(f"{place} is no JSON; correct members or reader in corpus.sources") from None
     for key in reader.records.split(".") if reader.records else ():
