@@ -27,18 +27,22 @@ def whole_folder(path: Path) -> Iterator[Path]:
         OSError: the file system refused; it is told with names below `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as aside,
-        new_folder(path) as part,
-    ):
-        try:
+    part = path
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as aside,
+            new_folder(path) as part,
+        ):
             yield part
-        except OSError as error:
-            if error.filename is not None:
-                error.filename = os.fsdecode(error.filename).replace(str(part), str(path))
-            raise
-        if path.exists():
-            path.rename(Path(aside) / path.name)
+            if path.exists():
+                path.rename(Path(aside) / path.name)
+    except OSError as error:
+        # The user knows `path`, and none of the temporary names.
+        if error.filename is not None:
+            name = os.fsdecode(error.filename)
+            error.filename = str(path) if name.endswith(".part") else name.replace(str(part), str(path))
+            error.filename2 = None
+        raise
 
 
 def check_target(folder: Path) -> None:

@@ -292,6 +292,12 @@ def test_no_command_overwrites_the_configuration_that_it_reads(
     assert load_config(tmp_path / "third.yaml").runs() == load_config(configfile).runs()
 
 
+def test_a_configuration_in_a_pipe_is_refused_and_not_waited_for(attnscale, tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    code, _, err = attnscale("config", "--configfile", tmp_path / "pipe.yaml")
+    assert_one_sentence(code, err, "pipe.yaml is a pipe or device; give a regular file")
+
+
 def test_verify_does_not_take_a_folder_without_a_configuration_for_a_whole_run(attnscale, run_dir):
     code, out, err = attnscale("verify", run_dir)
     assert out == ""

@@ -268,6 +268,10 @@ def test_a_whole_folder_whose_block_raises_leaves_the_old_one_and_tells_its_name
     assert sentence_for_os_error(caught.value).startswith(f"cannot use {path / 'b'}: the disk is full")
     assert names_in(path) == ["a"]
     assert names_in(tmp_path) == ["mine"]
+    long = tmp_path / ("x" * 250)
+    with pytest.raises(OSError, match="too long") as caught:
+        fill(long, "a")
+    assert sentence_for_os_error(caught.value).startswith(f"cannot use {long}: ")
 
 
 def test_what_cannot_become_a_new_folder_is_told(tmp_path, monkeypatch):
