@@ -18,6 +18,10 @@ def checksum_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.sha256")
 
 
+def _line(path: Path) -> str:
+    return f"{sha256_of(path)}  {path.name}\n"
+
+
 def write_checksums(paths: Iterable[Path]) -> None:
     """Write the checksum of each file.
 
@@ -25,7 +29,7 @@ def write_checksums(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         try:
-            write_text(checksum_file(path), f"{sha256_of(path)}  {path.name}\n")
+            write_text(checksum_file(path), _line(path))
         except OSError as error:
             checksum_file(path).unlink(missing_ok=True)
             log(f"{path} has no checksum: {sentence_for_os_error(error)}")
@@ -39,10 +43,10 @@ def check_checksums(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         try:
-            digest = checksum_file(path).read_text(encoding="utf-8", errors="replace").partition("  ")[0]
+            line = checksum_file(path).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             continue
-        if path.is_file() and sha256_of(path) != digest:
+        if path.is_file() and _line(path) != line:
             raise UserError(
                 f"{path} and its checksum {checksum_file(path).name} disagree, so one of them is damaged; put back the "
                 "right file, or delete both and run the pipeline again"

@@ -61,6 +61,11 @@ Evaluations = Annotated[list[Path], typer.Argument(help="CSV files of the evalua
 CsvFile = Annotated[Path, typer.Option(help="CSV file to write.")]
 Configfile = Annotated[Path, typer.Option(help="A configuration file.")]
 
+
+class _Stopped(BaseException):
+    """Ctrl-C or SIGTERM; unlike KeyboardInterrupt it goes past typer, which would end without a word."""
+
+
 _S = TypeVar("_S", bound=Section)
 
 
@@ -304,7 +309,14 @@ def report(
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: report inside the run.")] = None,
 ) -> None:
     """Write the report of a finished run; trains nothing."""
-    from attnscale.manifest import imported_files, is_imported, refresh_manifest, report_files, report_inputs
+    from attnscale.manifest import (
+        check_inputs,
+        imported_files,
+        is_imported,
+        refresh_manifest,
+        report_files,
+        report_inputs,
+    )
 
     asked = None
     if run is None:
@@ -312,7 +324,7 @@ def report(
         run = Path("results") / asked.name
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no finished run, it has no config.yaml; run the pipeline first or check the path")
-    check_checksums([run / "config.yaml"])
+    check_inputs(run, ["config.yaml"])
     config = load_config(run / "config.yaml")
     if asked is not None and (others := differing_sections(asked, config)):
         named = ", ".join(others)
@@ -322,13 +334,16 @@ def report(
     if is_imported(run):
         from attnscale.report.checkpoint import build_checkpoint_report as build
 
-        inputs, outputs = imported_files(run)
+        names = imported_files(run, config)
+        outputs = [name for name in names if name.startswith("report/")]
+        inputs = [*(name for name in names if name not in outputs), "environment.json"]
     else:
         from attnscale.report.build import build_report as build
 
         inputs, outputs = report_inputs(config), report_files(config)
     own = output in (None, run / "report")
-    with checked([run / name for name in inputs], [run / name for name in outputs] if own else []):
+    check_inputs(run, inputs)
+    with checked([], [run / name for name in outputs] if own else []):
         build(run, output or run / "report")
     if own:
         refresh_manifest(run, "report")
@@ -361,9 +376,12 @@ def manifest(run: Annotated[Path, typer.Argument(help="Folder of a finished run,
 @app.command()
 def verify(run: Annotated[Path, typer.Argument(help="Folder of a finished run, results/NAME.")]) -> None:
     """Compare a run with its manifest.sha256; names every missing or changed file."""
+    from attnscale.manifest import check_complete
     from attnscale.manifest import verify as check
 
-    print(f"{check(run)} files agree with {run / 'manifest.sha256'}")
+    count = check(run)
+    check_complete(run)
+    print(f"{count} files agree with {run / 'manifest.sha256'}")
 
 
 @app.command()
@@ -406,7 +424,7 @@ def import_(
     lock: Annotated[Path, typer.Option(help="The lock file the environment was made from.")] = Path("envs/run.lock"),
 ) -> None:
     """Evaluate a finished RoFormer from elsewhere, as it is and with what changes at test time; trains nothing."""
-    from attnscale.checkpoint import import_checkpoint
+    from attnscale.checkpoint.build import import_checkpoint
 
     assert form is Form.hf  # the only one so far
     run = import_checkpoint(folder, configfile, lock=lock)
@@ -531,8 +549,12 @@ def version() -> None:
 
 
 def _refuse_to_overwrite(configfile: Path, output: Path | None) -> None:
-    if output is not None and output.exists() and output.samefile(configfile):
+    if output is None:
+        return
+    if output.exists() and output.samefile(configfile):
         raise UserError(f"--output {output} is the configuration itself, which would be lost; give another file")
+    if output.resolve().is_relative_to(Path("results").resolve()):
+        raise UserError(f"--output {output} lies in results, which holds what runs have written; give another file")
 
 
 def main() -> None:
@@ -541,22 +563,31 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that knows no · or ñ gets a question mark, not a traceback.
             stream.reconfigure(errors="replace")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     try:
         app()
     except UserError as error:
         _fail(str(error))
     except OSError as error:
         _fail(sentence_for_os_error(error))
-    except KeyboardInterrupt:
-        _fail("stopped by Ctrl-C; run the same command again")
+    except _Stopped as stopped:
+        number = signal.Signals(stopped.args[0])
+        name = "Ctrl-C" if number == signal.SIGINT else number.name
+        _fail(f"stopped by {name}; run the same command again", code=128 + number)
 
 
-def _fail(sentence: str) -> None:
+def _stop(number: int, _: object) -> None:
+    """End the command so that what it has half made is removed."""
+    raise _Stopped(number)
+
+
+def _fail(sentence: str, *, code: int = 1) -> None:
     try:
         print(f"error: {sentence}", file=sys.stderr, flush=True)
     except OSError:  # the log lies on the disk that is full
         print(f"error: {sentence}", flush=True)
-    raise SystemExit(1)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

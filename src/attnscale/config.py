@@ -141,7 +141,11 @@ class FilesSource(SourceRules):
 
     kind: Literal["files"] = Field(description="your own files")
     name: str = Field(min_length=1, description="what to call this source in the report")
-    paths: str = Field(min_length=1, description="glob of .txt, .jsonl or .parquet files, also .gz, .bz2, .xz, .zst")
+    paths: str = Field(
+        min_length=1,
+        description="glob of .txt, .jsonl or .parquet files, also .gz, .bz2, .xz, .zst; links are followed, and `**` "
+        "goes into no folder twice",
+    )
     text_field: str = Field(default="text", min_length=1, description="key or column that holds the document")
     encoding: str = Field(default="utf-8", description="encoding of text and JSONL files, such as latin-1 or gb18030")
     on_problem: Literal["stop", "skip"] = Field(
@@ -158,7 +162,8 @@ class FilesSource(SourceRules):
         try:
             "".encode(encoding)
         except (LookupError, ValueError):
-            raise ValueError(f"{encoding} is no encoding of text that Python knows; try utf-8 or latin-1") from None
+            shown = encoding or "an empty name"
+            raise ValueError(f"{shown} is no encoding of text that Python knows; try utf-8 or latin-1") from None
         return encoding
 
 

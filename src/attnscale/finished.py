@@ -2,20 +2,23 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from attnscale.checksums import check_checksums
 from attnscale.config import Config, load_config
 from attnscale.errors import UserError
 from attnscale.evaluate import load_model
-from attnscale.files import read_array, read_json, sha256_of
+from attnscale.files import read_array, sha256_of
 from attnscale.findings import nearest
-from attnscale.manifest import check_manifest, is_imported
+from attnscale.manifest import IMPORTED, check_inputs, is_imported
 from attnscale.model import Encoder
+from attnscale.report.records import VocabularyRecord, read_record
 from attnscale.tokens.load import MANIFEST, load_vocabulary
 from attnscale.tokens.tokenizer import load_tokenizer
+
+TOKENIZER, ORDER = "tokenizer.json", "checkpoint_ids.npy"
 
 
 def read_run(run: Path) -> Config:
@@ -29,7 +32,26 @@ def read_run(run: Path) -> Config:
     """
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no run, it has no config.yaml; run the pipeline first or check the path")
+    check_inputs(run, ["config.yaml"])
     return load_config(run / "config.yaml")
+
+
+def check_models(run: Path, config: Config, chosen: Iterable[tuple[str, int]]) -> None:
+    """Refuse damaged files of what arms and seeds are loaded from, before anything is loaded.
+
+    Args:
+        run: folder of the run.
+        config: its configuration.
+        chosen: arms and seeds.
+
+    Raises:
+        UserError: a file is not the one that was written, or the ids of the vocabulary make no sense.
+    """
+    weights = [weights_file(config, arm, seed) for arm, seed in chosen]
+    check_inputs(run, [*weights, *(f"tokens/{name}" for name in (MANIFEST, TOKENIZER, ORDER)), IMPORTED])
+    record = read_record(run / "tokens" / MANIFEST, VocabularyRecord)
+    if record.kind == "checkpoint" and not is_imported(run):
+        raise UserError(f"{run / IMPORTED} is missing; import the checkpoint again")
 
 
 def chosen_arm(config: Config, arm: str) -> str:
@@ -70,11 +92,9 @@ def load_encoder(run: Path, config: Config, arm: str, seed: int) -> Encoder:
         seed: a seed of the arm.
 
     Raises:
-        UserError: the weights are missing or damaged, or are not those that the run's manifest names.
+        UserError: the weights are missing or damaged.
     """
     name = weights_file(config, arm, seed)
-    check_manifest(run, name)
-    check_checksums([run / name])
     if is_imported(run):
         # Late: few runs are imports, and what they need is not small.
         from attnscale.checkpoint.encoder import load_roformer
@@ -116,16 +136,19 @@ def load_run_tokenizer(run: Path) -> RunTokenizer:
     Raises:
         UserError: it is missing, damaged, or not the one that the manifest of the tokens names.
     """
-    path, manifest = run / "tokens" / "tokenizer.json", run / "tokens" / MANIFEST
-    if is_imported(run) and not path.exists():
+    folder = run / "tokens"
+    files = read_record(folder / MANIFEST, VocabularyRecord).files
+    if is_imported(run) and TOKENIZER not in files:
         raise UserError(f"{run} was imported from a checkpoint without tokenizer.json, so no new text can be read here")
-    tokenizer = load_tokenizer(path)
-    files = read_json(manifest).get("files", {})
-    if files.get(path.name) != sha256_of(path):
-        raise UserError(f"{path} is damaged: its sha256 is not the one in {MANIFEST}; run the pipeline again")
+    tokenizer = load_tokenizer(folder / TOKENIZER)
+    for name in (TOKENIZER, ORDER) if is_imported(run) else (TOKENIZER,):
+        if (folder / name).is_file() and files.get(name) != sha256_of(folder / name):
+            raise UserError(
+                f"{folder / name} is damaged: its sha256 is not the one in {MANIFEST}; run the pipeline again"
+            )
     if not is_imported(run):
         return RunTokenizer(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    order = read_array(run / "tokens" / "checkpoint_ids.npy")
+    order = read_array(folder / ORDER)
     return RunTokenizer(tokenizer, tuple(int(number) for number in order))

@@ -1,9 +1,10 @@
 """Hashes of every file that must be the same in two runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from attnscale.config import Config, TrainSettings
+from attnscale.checksums import check_checksums, checksum_file
+from attnscale.config import Config, TrainSettings, load_config
 from attnscale.counts import step_at
 from attnscale.errors import UserError
 from attnscale.files import sha256_of, write_text
@@ -124,11 +125,41 @@ def report_inputs(config: Config) -> list[str]:
     return [name for name in names if name.endswith((".csv", ".json", ".yaml")) and not name.startswith("report/")]
 
 
-def imported_files(run: Path) -> tuple[list[str], list[str]]:
-    """Files of an imported checkpoint that its report is made of, and those of the report, relative to its folder."""
-    names = [name for _, name in read_manifest(run / NAME)]
-    report = [name for name in names if name.startswith("report/")]
-    return [name for name in names if name not in report], report
+def refuse_imported(run: Path) -> None:
+    """Keep the pipeline out of a folder that holds an imported checkpoint, whose files it would take for its own.
+
+    Raises:
+        UserError: it holds one.
+    """
+    if is_imported(run):
+        raise UserError(f"{run} holds an imported checkpoint; give the configuration another name, or remove {run}")
+
+
+def imported_figures(config: Config) -> list[str]:
+    """Names of the figures in the report of an imported checkpoint: none of a training, which it has not had here."""
+    return [name for name in figures(config) if name in ("accuracy_by_length", "repairs", "entropy")]
+
+
+def imported_files(run: Path, config: Config) -> list[str]:
+    """Files of an imported checkpoint that its manifest covers, relative to its folder, sorted."""
+    # Older checkpoints have a vocabulary in lines, which is not kept.
+    tokenizer = ["tokenizer.json"] if (run / "tokens" / "tokenizer.json").is_file() else []
+    files = [
+        IMPORTED,
+        "config.yaml",
+        *(f"corpus/{name}" for name in CORPUS_FILES),
+        *(f"tokens/{name}" for name in (*IMPORTED_TOKENS_FILES, *tokenizer, *EVALUATION_SET_FILES)),
+        *(f"runs/{arm}/seed{seed}/model.safetensors" for arm, seed in config.runs(trained=True)),
+        *(evaluation_file(arm, seed) for arm, seed in config.runs()),
+        "accuracy.csv",
+        *attention_statistics_files(config),
+        *(["entropy.csv"] if config.attention_statistics.blocks else []),
+        "differences.csv",
+        "report/index.html",
+        "report/report.md",
+        *(f"report/figures/{name}.{kind}" for name in imported_figures(config) for kind in ("png", "svg")),
+    ]
+    return sorted(files)
 
 
 def tokens_files(folder: Path) -> list[Path]:
@@ -161,6 +192,7 @@ TOKENS_FILES = (
     "held_out_offsets.npy",
     "manifest.json",
 )
+IMPORTED_TOKENS_FILES = ("held_out_ids.npy", "held_out_offsets.npy", "checkpoint_ids.npy", "manifest.json")
 EVALUATION_SET_FILES = ("evaluation_ids.npy", "evaluation_inputs.npy", "evaluation_masked.npy", "evaluation.json")
 
 
@@ -198,21 +230,32 @@ def refresh_manifest(run_dir: Path, folder: str) -> None:
     write_text(path, "".join(f"{digest}  {name}\n" for digest, name in entries))
 
 
-def check_manifest(run_dir: Path, name: str) -> None:
-    """Refuse a file that has changed since the run's manifest was written; a run without one has none to disagree with.
+def check_inputs(run_dir: Path, names: Iterable[str]) -> None:
+    """Refuse files of a run that are not those that were written; one that is missing passes.
+
+    A file is compared with the checksum beside it, which is as new as the file while a run goes on; one whose checksum
+    was lost, as by a copy without hidden files, with the manifest.
 
     Args:
         run_dir: folder of the run.
-        name: the file, relative to it.
+        names: files relative to it.
 
     Raises:
-        UserError: its sha256 is another one.
+        UserError: one has another sha256.
     """
-    path = run_dir / NAME
-    if not path.is_file() or not (run_dir / name).is_file():
+    names, path = list(names), run_dir / NAME
+    check_checksums(run_dir / name for name in names)
+    if not path.is_file():
         return
-    if any(file == name and digest != sha256_of(run_dir / name) for digest, file in read_manifest(path)):
-        raise UserError(f"{run_dir / name} is not the file that {path} names; run the pipeline again")
+    digests = {name: digest for digest, name in read_manifest(path)}
+    for name in names:
+        file = run_dir / name
+        alone = name in digests and file.is_file() and not checksum_file(file).exists()
+        if alone and sha256_of(file) != digests[name]:
+            raise UserError(
+                f"{file} is not the file that {path} names, so one of them is damaged or older; put back the right "
+                "file, or delete both and run the pipeline again"
+            )
 
 
 def verify(run_dir: Path) -> int:
@@ -241,6 +284,29 @@ def verify(run_dir: Path) -> int:
     return len(entries)
 
 
+def check_complete(run_dir: Path) -> None:
+    """Refuse a manifest that leaves out files of its run; every run's own `config.yaml` says which there must be.
+
+    Args:
+        run_dir: folder of the run, whose files agree with the manifest as far as it goes.
+
+    Raises:
+        UserError: files are left out.
+    """
+    path = run_dir / NAME
+    if not (run_dir / "config.yaml").is_file():
+        raise UserError(f"{run_dir} has no config.yaml, which tells whether {path} is whole; finish the run")
+    config = load_config(run_dir / "config.yaml")
+    wanted = imported_files(run_dir, config) if is_imported(run_dir) else deterministic_files(config)
+    listed = {name for _, name in read_manifest(path)}
+    if lacking := [name for name in wanted if name not in listed]:
+        raise UserError(
+            f"{path} leaves out {len(lacking)} of {len(wanted)} files that config.yaml beside it stands for, such as "
+            f"{lacking[0]}; it was cut, or another version of attnscale wrote it: run the pipeline again to write it "
+            "anew"
+        )
+
+
 def read_manifest(path: Path) -> list[tuple[str, str]]:
     """Sha256 and name of every file that a manifest lists.
 
@@ -248,7 +314,7 @@ def read_manifest(path: Path) -> list[tuple[str, str]]:
         path: the manifest.
 
     Raises:
-        UserError: it is missing, damaged or empty.
+        UserError: it is missing, damaged or empty, or names a file twice.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -256,13 +322,13 @@ def read_manifest(path: Path) -> list[tuple[str, str]]:
         raise UserError(f"{path} is missing; finish the run, or check the folder's name") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is damaged; run the pipeline again to write it anew") from None
-    entries = []
+    entries: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         digest, gap, name = line.partition("  ")
         inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
-        if len(digest) != 64 or not gap or not name or not inside:
+        if len(digest) != 64 or not gap or not name or not inside or name in entries:
             raise UserError(f"line {number} of {path} is damaged; run the pipeline again to write it anew")
-        entries.append((digest, name))
+        entries[name] = digest
     if not entries:
         raise UserError(f"{path} is empty; run the pipeline again to write it anew")
-    return entries
+    return [(digest, name) for name, digest in entries.items()]

@@ -2,25 +2,31 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
+from attnscale.checksums import check_checksums
 from attnscale.config import Config, parse_config
+from attnscale.counts import steps, tokens_per_step
 from attnscale.errors import UserError
+from attnscale.report.records import RunRecord, TokensManifest, read_record
 
 
 def finished_part(config: Config, run_dir: Path) -> Config:
     """The same configuration without the arms and seeds that are not trained yet.
 
-    Test-time arms and branched arms stay for the seeds of which all weights that they need are there. Nothing that
-    is finished is due again under the result, since no settings of a training change.
+    A training of other settings, as far as its record tells them, is not finished but due again. Test-time arms and
+    branched arms stay for the seeds of which all weights that they need are there. Nothing that is finished is due
+    again under the result, since no settings of a training change.
 
     Args:
         config: the whole run.
         run_dir: its folder, results/NAME.
 
     Raises:
-        UserError: no training is finished.
+        UserError: no training is finished, or the record or weights of one are damaged.
     """
     trained = {
-        arm: tuple(seed for seed in config.seeds_of(arm) if _finished(run_dir / "runs" / arm / f"seed{seed}"))
+        arm: tuple(seed for seed in config.seeds_of(arm) if _finished(config, run_dir, arm, seed))
         for arm in config.trained_arms
     }
     for name in config.trained_arms:
@@ -42,5 +48,37 @@ def finished_part(config: Config, run_dir: Path) -> Config:
     return parse_config(part.model_dump(mode="json"), f"the finished part of {run_dir}")
 
 
-def _finished(run: Path) -> bool:
-    return (run / "model.safetensors").is_file() and (run / "run.json").is_file()
+def _finished(config: Config, run_dir: Path, arm: str, seed: int) -> bool:
+    """Whether a training has ended, and is the one that the configuration asks for as far as its record tells.
+
+    Raises:
+        UserError: its record or weights are damaged.
+    """
+    folder = run_dir / "runs" / arm / f"seed{seed}"
+    weights, path = folder / "model.safetensors", folder / "run.json"
+    if not (weights.is_file() and path.is_file()):
+        return False
+    check_checksums([weights, path])
+    record, total = read_record(path, RunRecord), steps(config.training)
+    attention = config.arms[arm].attention.model_dump(mode="json")
+    wanted = (arm, seed, attention, total, total * tokens_per_step(config.training))
+    if (record.arm, record.seed, record.attention or attention, record.steps, record.tokens) != wanted:
+        return False
+    manifest = run_dir / "tokens" / "manifest.json"
+    if not manifest.is_file():
+        return True
+    tokens, limit = read_record(manifest, TokensManifest), config.tokens
+    return (
+        tokens.kind == limit.kind
+        and tokens.vocabulary_size <= limit.vocabulary_size
+        and tokens.vocabulary_size == _vocabulary_size(weights)
+    )
+
+
+def _vocabulary_size(weights: Path) -> int | None:
+    """Rows of the embedding in a file of weights; None if it has none."""
+    try:
+        with safe_open(weights, "numpy") as file:
+            return int(file.get_slice("embedding.weight").get_shape()[0])
+    except SafetensorError:
+        return None

@@ -7,6 +7,7 @@ on the high side. Measure with a run whose model is the same for a closer one.
 
 from __future__ import annotations
 
+import csv
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from statistics import mean
 from attnscale import counts
 from attnscale.config import Config, load_config
 from attnscale.errors import UserError
-from attnscale.files import read_json
 from attnscale.flops import forward_flops
+from attnscale.manifest import check_inputs, report_inputs
+from attnscale.report.records import Environment, EvaluationRecord, RunRecord, read_record
 from attnscale.workflow_times import benchmark_seconds
 
 BACKWARD = 3
@@ -245,11 +247,13 @@ def make_plan(config: Config, times: Path) -> tuple[Plan, list[str]]:
         raise UserError(
             f"{times} holds no times of a finished run; run `make smoke`, or give the benchmarks folder of another run"
         )
+    check_inputs(run, ["config.yaml"])
     base = load_config(run / "config.yaml")
-    evaluation_set = read_json(run / "tokens" / "evaluation.json")
-    environment = read_json(run / "environment.json")
-    measured = _measured_jobs(base, evaluation_set["blocks"], times)
-    blocks = config.evaluation.max_blocks or evaluation_set["blocks_available"]
+    check_inputs(run, [name for name in report_inputs(base) if name.endswith(".json")])
+    evaluation_set = read_record(run / "tokens" / "evaluation.json", EvaluationRecord)
+    environment = read_record(run / "environment.json", Environment)
+    measured = _measured_jobs(base, evaluation_set.blocks, times)
+    blocks = config.evaluation.max_blocks or evaluation_set.blocks_available or evaluation_set.blocks
     speeds = {rule: _speed(rule, jobs, run, measured) for rule, jobs in measured.items()}
     jobs = jobs_of(config, blocks)
     for rule, alike in (("branch", "train"), ("evaluate_snapshot", "evaluate"), ("snapshot_accuracy", "accuracy")):
@@ -291,7 +295,7 @@ def _seconds(file: Path) -> float:
         return benchmark_seconds(file)
     except FileNotFoundError:
         raise UserError(f"{file} is missing; finish that run before its times are used") from None
-    except (KeyError, IndexError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, csv.Error):
         raise UserError(f"{file} is no benchmark file of Snakemake; delete it and run that pipeline again") from None
 
 
@@ -316,12 +320,12 @@ def _start(run: Path, trainings: list[tuple[Job, float]]) -> float:
 
 def _loop_seconds(run: Path, job: Job) -> float:
     _, arm, _, seed = job.name.split()
-    return float(read_json(run / "runs" / arm / f"seed{seed}" / "run.json")["seconds"])
+    return read_record(run / "runs" / arm / f"seed{seed}" / "run.json", RunRecord).seconds
 
 
-def _notes(config: Config, base: Config, environment: dict[str, object], run: Path) -> list[str]:
+def _notes(config: Config, base: Config, environment: Environment, run: Path) -> list[str]:
     notes = [
-        f"measured in {run}: {environment['device_name']}, {environment['precision']}, "
+        f"measured in {run}: {environment.device_name}, {environment.precision}, "
         f"{base.compute.threads} thread(s) per job, model {_shape(base)}",
         "trainings and evaluations are scaled by FLOPs (model, vocabulary, tokens, lengths, blocks), attention "
         "statistics by logits, tables by the number of runs; a job's start, corpus, tokens and evaluation set are as "
@@ -334,7 +338,7 @@ def _notes(config: Config, base: Config, environment: dict[str, object], run: Pa
         )
     if config.compute.threads != base.compute.threads:
         notes.append(f"the plan has {config.compute.threads} thread(s) per job, which nothing here is scaled by")
-    if config.compute.device == "cuda" and environment["device"] != "cuda":
+    if config.compute.device == "cuda" and environment.device != "cuda":
         notes.append("the plan is for GPUs and the times are not; take those of a short run on one")
     if config.corpus != base.corpus or config.tokens != base.tokens:
         notes.append("corpus or tokenizer differ from the measured ones, and their jobs' times with them")

@@ -5,14 +5,25 @@ Tensor names end in their shape: B = 1 row, N tokens of the text, S masked token
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from tokenizers import models as tokenizer_models
 
 from attnscale import engine
+from attnscale.config import Config
 from attnscale.errors import UserError
-from attnscale.finished import RunTokenizer, chosen_arm, chosen_seed, load_encoder, load_run_tokenizer, read_run
+from attnscale.finished import (
+    RunTokenizer,
+    check_models,
+    chosen_arm,
+    chosen_seed,
+    load_encoder,
+    load_run_tokenizer,
+    read_run,
+    weights_file,
+)
 from attnscale.model import Encoder
 from attnscale.tokens.load import load_vocabulary
 from attnscale.tokens.vocabulary import Vocabulary
@@ -50,9 +61,15 @@ def predict(run: Path, text: str, *, arm: str | None = None, seed: int | None = 
     """
     if MASK not in text:
         raise UserError(f"the text holds no {MASK}; write {MASK} where a token is to be predicted")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError("the text is not UTF-8; convert it, or set the locale of the terminal to UTF-8") from None
     config = read_run(run)
     chosen = [chosen_arm(config, arm)] if arm is not None else list(config.arms)
     seeds = {name: chosen_seed(config, name, seed) for name in chosen}
+    check_models(run, config, seeds.items())
+    _check_trained(run, config, seeds)
     engine.prepare(config.compute.threads)
     tokenizer, vocabulary = load_run_tokenizer(run), load_vocabulary(run / "tokens")
     ids = masked_ids(tokenizer, vocabulary, text)
@@ -66,6 +83,16 @@ def predict(run: Path, text: str, *, arm: str | None = None, seed: int | None = 
             lines.append(f"  {MASK} {number}")
             lines += [f"    {100 * each.probability:6.2f} %  {_shown(each.text)}" for each in guesses]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _check_trained(run: Path, config: Config, seeds: Mapping[str, int]) -> None:
+    """Tell of a run that is half done which of the arms that were asked for can be asked already."""
+    missing = {arm: path for arm, seed in seeds.items() if not (path := run / weights_file(config, arm, seed)).exists()}
+    if missing and len(seeds) > 1:
+        arm, path = next(iter(missing.items()))
+        trained = [name for name in seeds if name not in missing]
+        told = f"name one that is, with --arm: {', '.join(trained)}" if trained else "run the pipeline first"
+        raise UserError(f"{path} is missing, so {arm} is not trained yet; {told}")
 
 
 def masked_ids(tokenizer: RunTokenizer, vocabulary: Vocabulary, text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from pathlib import Path
 
 from attnscale.files import write_text
@@ -39,7 +40,10 @@ def benchmark_seconds(path: Path) -> float:
 
     Raises:
         OSError: the file cannot be read.
-        KeyError, IndexError, ValueError: it is no such file.
+        KeyError, IndexError, TypeError, ValueError, csv.Error: it is no such file.
     """
     with path.open(encoding="utf-8", newline="") as file:
-        return float(list(csv.DictReader(file, delimiter="\t"))[-1]["s"])
+        seconds = float(list(csv.DictReader(file, delimiter="\t"))[-1]["s"])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{seconds} seconds")
+    return seconds

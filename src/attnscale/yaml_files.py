@@ -61,8 +61,11 @@ def read_yaml(path: Path) -> Any:
         Maps, lists and scalars.
 
     Raises:
-        UserError: the file is missing, is not UTF-8 or no YAML, or a key stands twice in one map.
+        UserError: the file is missing, is no regular file, is not UTF-8 or no YAML, or a key stands twice in one map.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # Reading a pipe would wait for ever if nobody writes into it.
+        raise UserError(f"{path} is a pipe or device; give a regular file")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:

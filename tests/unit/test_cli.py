@@ -4,6 +4,7 @@ import errno
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from attnscale.attention import registered
 from attnscale.config import load_config
 from attnscale.manifest import write_manifest
 from tests.unit.conftest import train_settings
+from tests.unit.test_partial import finish
 
 ROOT = Path(__file__).parents[2]
 STAGES = [
@@ -28,6 +30,7 @@ GOOD = "name: mine\narms: {o: {attention: attention_o}}\n"
 @pytest.fixture
 def attnscale(monkeypatch, capsys):
     """Run the command line inside this process: exit code, standard output, standard error."""
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["attnscale", *map(str, arguments)])
@@ -36,7 +39,9 @@ def attnscale(monkeypatch, capsys):
         captured = capsys.readouterr()
         return end.value.code or 0, captured.out, captured.err
 
-    return run
+    yield run
+    for number, handler in signals.items():
+        signal.signal(number, handler)
 
 
 def assert_one_sentence(code: int, error: str, *words: str) -> None:
@@ -273,23 +278,30 @@ def test_no_command_overwrites_the_configuration_that_it_reads(
         os.link(configfile, output)
     else:
         output = configfile.parent / "." / ".." / configfile.parent.name / configfile.name
-    name = load_config(configfile).name
-    finished = tmp_path / "results" / name / "runs" / "o" / "seed0"
-    finished.mkdir(parents=True)
-    for file in ("model.safetensors", "run.json"):
-        (finished / file).touch()
+    config = load_config(configfile)
+    finish(tmp_path / "results" / config.name, "o 0", config=config)
     code, _, err = attnscale(command, "--configfile", configfile, "--output", output)
     assert_one_sentence(code, err, f"--output {output} is the configuration itself", "give another file")
     assert configfile.read_bytes() == before
     code, _, _ = attnscale(command, "--configfile", configfile, "--output", tmp_path / "third.yaml")
     assert code == 0
+    record = Path("results") / config.name / "config.yaml"
+    code, _, err = attnscale(command, "--configfile", configfile, "--output", record)
+    assert_one_sentence(code, err, f"--output {record} lies in results", "give another file")
+    assert not record.exists()
     assert load_config(tmp_path / "third.yaml").runs() == load_config(configfile).runs()
 
 
-def test_verify_counts_what_agrees(attnscale, run_dir):
+def test_a_configuration_in_a_pipe_is_refused_and_not_waited_for(attnscale, tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    code, _, err = attnscale("config", "--configfile", tmp_path / "pipe.yaml")
+    assert_one_sentence(code, err, "pipe.yaml is a pipe or device; give a regular file")
+
+
+def test_verify_does_not_take_a_folder_without_a_configuration_for_a_whole_run(attnscale, run_dir):
     code, out, err = attnscale("verify", run_dir)
-    assert (code, err) == (0, "")
-    assert out == f"2 files agree with {run_dir / 'manifest.sha256'}\n"
+    assert out == ""
+    assert_one_sentence(code, err, f"{run_dir} has no config.yaml", "finish the run")
 
 
 def test_verify_finds_a_flipped_byte_and_a_missing_file_and_says_which(attnscale, run_dir):

@@ -152,6 +152,11 @@ def test_the_hash_over_files_is_what_a_shell_can_compute_and_is_checked(tmp_path
         ("a.txt.zst", b"plain text", r"a\.txt\.zst is damaged"),
         ("a.txt.zst", zstd(random.Random(0).randbytes(1000))[:-20], r"a\.txt\.zst is damaged"),
         ("a.parquet.zst", zstd(b"no parquet"), r"a\.parquet\.zst is damaged"),
+        ("a.txt.gz", b"", r"a\.txt\.gz is damaged"),
+        ("a.txt.bz2", b"", r"a\.txt\.bz2 is damaged"),
+        ("a.txt.zst", b"", r"a\.txt\.zst is damaged"),
+        ("a.txt", "Köln’s".encode("utf-16-le"), r"a\.txt is not UTF-8 at"),
+        ("a.txt", "one\ntwo".encode("utf-16-le"), r"a\.txt is not UTF-8 at character 1, line 1, which is '\\x00';"),
         ("a.csv", b"x,y", r"a\.csv is not a \.txt, \.jsonl or \.parquet file"),
         ("a.gz", gzip.compress(b"x", mtime=0), r"a\.gz is not a \.txt, \.jsonl or \.parquet file"),
     ],
@@ -162,6 +167,50 @@ def test_a_broken_file_is_named_with_the_place(tmp_path: Path, name: str, data: 
         read(tmp_path / "a*")
     assert str(tmp_path / name) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_a_file_of_several_streams_that_is_damaged_between_them_is_not_cut_short(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path, parts = tmp_path / f"a.txt{suffix}", [pack(text.encode() * 5000) for text in TEXTS]
+    whole = "".join(text * 5000 for text in TEXTS)
+    path.write_bytes(b"".join(parts) + b"\0" * 16)
+    assert read(path) == [(path.name, whole)]
+    path.write_bytes(parts[0] + b"\0" * 20_000 + parts[1] + parts[2])
+    assert read(path) == [(path.name, whole)]
+    for rest in (b"\xff" + parts[1][1:], b"x", parts[1][:3], parts[1][:-1]):
+        path.write_bytes(parts[0] + rest)
+        with pytest.raises(UserError, match=r"is damaged or not what its name says"):
+            read(path)
+
+
+def test_escapes_of_half_a_surrogate_pair_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"words\nand \\ud800 more")
+    with pytest.raises(UserError, match=r"is not UNICODE_ESCAPE at character 10, line 2, which is '\\ud800'"):
+        read(tmp_path / "a.txt", encoding="unicode_escape")
+
+
+def test_a_mark_of_the_byte_order_alone_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf")
+    assert read(tmp_path / "a.jsonl") == []
+
+
+def test_an_encoding_without_a_name_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="an empty name is no encoding of text that Python knows"):
+        read(tmp_path / "a.txt", encoding="")
+
+
+def test_what_matches_and_is_no_file_stops_the_run_or_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("words")
+    (tmp_path / "b.txt").symlink_to("nothing")
+    os.mkfifo(tmp_path / "c.txt")
+    with pytest.raises(UserError, match=r"b\.txt is a link to nothing and no file; remove it, or narrow paths"):
+        read(tmp_path / "*.txt")
+    source = FilesSource(kind="files", name="mine", paths=f"{tmp_path}/*.txt", on_problem="skip")
+    with open_source(source, Path("unused")) as opened:
+        assert list(opened.documents) == [("a.txt", "words")]
+    assert opened.skipped == {"no_file": 2}
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,10 @@ def test_a_list_of_texts_is_a_document_each() -> None:
     ]
 
 
+def test_a_mark_of_the_byte_order_before_json_is_passed_over() -> None:
+    assert read(JsonReader(kind="json"), b"\xef\xbb\xbf" + encoded(["text"])) == [("inner/file:0", "text")]
+
+
 def test_records_are_found_below_their_keys_in_lists_and_maps() -> None:
     records = [{"title": "one", "text": "First."}, {"title": "two", "text": "Second."}]
     reader = JsonReader(kind="json", records="data.documents", title="title", text="text")
@@ -67,7 +71,7 @@ def test_records_are_found_below_their_keys_in_lists_and_maps() -> None:
         ({}, b"[1, 2", "inner/file in texts 1.0 is no JSON"),
         ({}, b"\xff", "inner/file in texts 1.0 is not UTF-8 at byte 0"),
         ({}, b"3", "has no list or map at its top"),
-        ({}, b"[3]", "record 0 of inner/file in texts 1.0: text is no text"),
+        ({}, b"[3]", "record 0 of inner/file in texts 1.0: text is no text; correct it, or reader.text in the"),
         ({"records": "a.b"}, b'{"a": []}', "has nothing at a.b; correct reader.records"),
         ({"text": "body"}, b'[{"text": ""}]', "record 0 of inner/file in texts 1.0 has no key body"),
         ({"text": "text", "title": "name"}, b'[{"text": ""}]', "has no key name; correct reader.title"),
@@ -97,13 +101,30 @@ def test_rows_that_follow_each_other_are_lines_of_one_document(tmp_path: Path) -
     assert read(by_title, database(tmp_path)) == [("海商法", "a\nb"), ("渔业法", "c")]
 
 
+def test_a_query_can_only_read_its_own_database(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    for query in (f"ATTACH '{other}' AS other", f"VACUUM INTO '{other}'", "DROP TABLE laws", "PRAGMA page_size"):
+        with pytest.raises(
+            UserError, match=r"the query of inner/file in texts 1\.0 fails \((not authorized|authorization denied)"
+        ):
+            read(SqliteReader(kind="sqlite", query=query), database(tmp_path))
+    assert not other.exists()
+    recursive = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2) SELECT i || '' AS title, "
+    found = read(SqliteReader(kind="sqlite", query=recursive + "upper('a' || i) AS text FROM n"), database(tmp_path))
+    assert found == [("1", "A1"), ("2", "A2")]
+
+
+def test_an_empty_file_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"inner/file in texts 1\.0 is empty and no SQLite database"):
+        read(SqliteReader(kind="sqlite", query=QUERY), b"")
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
         ("SELECT missing FROM articles", "fails (no such column: missing)"),
         ("SELECT words AS text FROM articles", "gives the columns text; give title and text"),
         ("SELECT id, law AS title, words AS text FROM articles", "gives the columns id, title, text;"),
-        ("DROP TABLE articles", "gives the columns none;"),
         ("SELEKT", "fails (near"),
     ],
 )
@@ -126,6 +147,15 @@ def archive(files: dict[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
+def patched(data: bytes, flags: int = 0, method: int = 0) -> bytes:
+    """With other flags and another method of compression in both headers of its one file."""
+    changed = bytearray(data)
+    for start in (0, data.index(b"PK\1\2") + 2):
+        changed[start + 6] |= flags
+        changed[start + 8] |= method
+    return bytes(changed)
+
+
 def test_archives_are_unpacked_sorted_and_what_does_not_match_stays() -> None:
     packed = archive({"b/2.json": b"2", "a/1.json": b"1", "note.txt": b"no", "a/": b""})
     found = list(unpack([("data/x.zip", packed)], "*.json", "texts 1.0"))
@@ -138,7 +168,10 @@ def test_archives_are_unpacked_sorted_and_what_does_not_match_stays() -> None:
     [
         (b"no archive", r"x\.zip in texts 1\.0 is no zip archive or damaged"),
         (archive({"a.txt": b""}), r"x\.zip in texts 1\.0 has no member that matches \*\.json; .* archive"),
-        (archive({"a.json": b"1" * 999}).replace(b"1111", b"1121", 1), "is no zip archive or damaged"),
+        (archive({"a.json": b"1" * 999}).replace(b"1111", b"1121", 1), "a.json in x.zip in texts 1.0 is damaged"),
+        (patched(archive({"a.json": b"1" * 999}), flags=1), "is damaged, encrypted or packed"),
+        (patched(archive({"a.json": b"1" * 999}), method=99), "is damaged, encrypted or packed"),
+        (patched(archive({"a.json": b"1" * 999}), method=8), "is damaged, encrypted or packed"),
     ],
 )
 def test_an_archive_that_cannot_be_read_is_told(data: bytes, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import transformers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from attnscale.attention import registered
+from attnscale.checksums import checksum_file, write_checksums
 from attnscale.errors import UserError
 from attnscale.export import export
 from attnscale.finished import RunTokenizer, load_encoder, load_run_tokenizer, read_run
@@ -250,6 +252,39 @@ def test_a_folder_in_use_is_left_alone_and_an_empty_one_is_taken(attnscale, runs
     assert_one_sentence(code, err, str(folder), "exists already")
     assert (folder / "model.safetensors").stat() == before
     assert names_in(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_stopped_export_says_so_and_leaves_nothing(runs, tmp_path, number):
+    code = (
+        "import os\nfrom attnscale import cli\nfrom attnscale.export import build\n"
+        f"build.card = lambda *given: os.kill(os.getpid(), {int(number)})\n"
+        "cli.main()\n"
+    )
+    command = [sys.executable, "-c", code, "export", str(runs["fast"]), str(tmp_path / "out"), "--arm", "attention_o"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    assert (done.returncode, done.stderr) == (128 + number, f"error: stopped by {name}; run the same command again\n")
+    assert names_in(tmp_path) == []
+
+
+def test_the_numbers_on_the_card_are_those_that_were_written(attnscale, tokens_dir, tmp_path):  # noqa: F811
+    run = tmp_path / "run"
+    write_run(run, tokens_dir, arms={"attention_o": {"attention": "attention_o"}})
+    table = run / "accuracy.csv"
+    table.write_text("arm,seed,length,correct,total,accuracy\nattention_o,0,16,3,10,0.3\n")
+    write_checksums([table])
+    export(run, tmp_path / "out", arm="attention_o")
+    assert "| 16 | 30.00 |" in (tmp_path / "out" / "README.md").read_text()
+    table.write_text(table.read_text().replace(",3,", ",9,"))
+    code, _, err = attnscale("export", run, tmp_path / "other", "--arm", "attention_o")
+    assert_one_sentence(code, err, f"{table} and its checksum")
+    checksum_file(table).unlink()
+    (run / "corpus").mkdir()
+    (run / "corpus" / "manifest.json").write_text('{"sources": [{}]}')
+    code, _, err = attnscale("export", run, tmp_path / "other", "--arm", "attention_o")
+    assert_one_sentence(code, err, "corpus/manifest.json is damaged (sources.0.kind")
+    assert names_in(tmp_path) == ["out", "run"]
 
 
 def test_an_attention_of_ones_own_leaves_if_it_is_a_factor(tmp_path, tokens_dir, monkeypatch):

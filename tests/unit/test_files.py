@@ -5,6 +5,7 @@ import io
 import json
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attnscale import files
+from attnscale import files, folders
 from attnscale.errors import UserError, sentence_for_os_error
 
 
@@ -236,3 +237,55 @@ def test_a_failed_write_names_the_file_it_was_for(tmp_path, monkeypatch, step):
     with pytest.raises(OSError, match="No space") as caught:
         write()
     assert sentence_for_os_error(caught.value).startswith(f"cannot use {path}: the disk is full")
+
+
+def fill(path, *names: str) -> None:
+    with folders.whole_folder(path) as part:
+        for name in names:
+            (part / name).write_text(name)
+
+
+def test_a_whole_folder_takes_the_place_of_the_old_one_and_all_in_it(tmp_path):
+    path = tmp_path / "deep" / "mine"
+    fill(path, "a", "b")
+    assert names_in(path) == ["a", "b"]
+    fill(path, "c")
+    assert names_in(path) == ["c"]
+    assert names_in(path.parent) == ["mine"]
+
+
+def test_a_whole_folder_whose_block_raises_leaves_the_old_one_and_tells_its_name(tmp_path):
+    path = tmp_path / "mine"
+    fill(path, "a")
+
+    def fail() -> None:
+        with folders.whole_folder(path) as part:
+            (part / "b").write_text("b")
+            raise OSError(errno.ENOSPC, "No space left on device", str(part / "b"))
+
+    with pytest.raises(OSError, match="No space") as caught:
+        fail()
+    assert sentence_for_os_error(caught.value).startswith(f"cannot use {path / 'b'}: the disk is full")
+    assert names_in(path) == ["a"]
+    assert names_in(tmp_path) == ["mine"]
+    long = tmp_path / ("x" * 250)
+    with pytest.raises(OSError, match="too long") as caught:
+        fill(long, "a")
+    assert sentence_for_os_error(caught.value).startswith(f"cannot use {long}: ")
+
+
+def test_what_cannot_become_a_new_folder_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    (tmp_path / "dangling").symlink_to("nothing")
+    monkeypatch.chdir(tmp_path / "empty")
+    for name, words in (
+        ("file", "exists already"), ("file/sub", "since .*file is a file"), ("link", "is a link"),
+        ("dangling", "is a link"), ("empty", "is the folder that you are in"), ("empty/.", "folder that you are in"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=words):
+            folders.check_target(tmp_path / name)
+    with pytest.raises(UserError, match="folder that you are in"):
+        folders.check_target(Path())
+    folders.check_target(tmp_path / "new" / "er")

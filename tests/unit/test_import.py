@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -19,17 +21,19 @@ import yaml
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast, RoFormerConfig, RoFormerForMaskedLM
 
-from attnscale.checkpoint import import_checkpoint
+from attnscale.checkpoint import build
+from attnscale.checkpoint.build import import_checkpoint
 from attnscale.checkpoint.encoder import load_roformer
 from attnscale.checkpoint.shape import read_shape
 from attnscale.checkpoint.tokenizer import read_tokenizer
-from attnscale.checkpoint.weights import read_weights
+from attnscale.checkpoint.weights import our_weights, read_weights
+from attnscale.checksums import checksum_file
 from attnscale.config import load_config
 from attnscale.errors import UserError
 from attnscale.evaluate import count_correct
 from attnscale.export import export
 from attnscale.finished import load_encoder, read_run
-from attnscale.manifest import verify
+from attnscale.manifest import check_complete, imported_files, refuse_imported, verify
 from attnscale.predict import predict
 from attnscale.tokens.load import load_evaluation_set, load_held_out_tokens, load_vocabulary
 from tests.unit.finished_run import write_run
@@ -163,10 +167,10 @@ def test_logits_equal_those_of_transformers_whatever_the_sizes(tmp_path, embeddi
     shape = read_shape(folder)
     tokenizer = read_tokenizer(folder, shape)
     (tmp_path / "run").mkdir()
-    record = {"shape": shape.__dict__, "frame": tokenizer.frame}
+    record = {"shape": shape.__dict__, "frame": tokenizer.frame, "files": {}}
     (tmp_path / "run" / "checkpoint.json").write_text(json.dumps(record))
     weights = tmp_path / "run" / "model.safetensors"
-    safetensors.torch.save_file(read_weights(folder, shape, tokenizer.order), weights)
+    safetensors.torch.save_file(our_weights(read_weights(folder, shape), shape, tokenizer.order), weights)
     config = load_config_of(folder, tmp_path, shape)
     ours = load_roformer(config.encoder_settings("as_it_is"), tmp_path / "run", weights)
     order = torch.tensor(tokenizer.order)
@@ -361,6 +365,16 @@ def cut_weights(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
 
 
+def cut_vocabulary(state: dict[str, torch.Tensor], size: int) -> None:
+    for name in (WORD, "cls.predictions.bias"):
+        state[name] = state[name][:size].clone()
+
+
+def torch_weights(folder: Path, data: bytes) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(data)
+
+
 WORD, KEY = "roformer.embeddings.word_embeddings.weight", "roformer.encoder.layer.1.attention.self.key.weight"
 DAMAGES = {
     "another architecture": (lambda f: edit_config(f, model_type="bert"), ["config.json", "'bert'", "only RoFormer"]),
@@ -391,8 +405,32 @@ DAMAGES = {
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), ["neither tokenizer.json nor vocab.txt"]),
     "a damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), ["tokenizer.json is no tokenizer"]),
     "a tokenizer without mask": (without_mask, ["has no [MASK]", "mask_token"]),
+    "more weights than layers": (lambda f: edit_config(f, num_hidden_layers=1), ["layer.1.", "says 1 layers"]),
+    "other heads": (
+        lambda f: edit_config(f, num_attention_heads=2),
+        ["positions", "(128, 8)", "16 numbers", "2 heads"],
+    ),
+    "whole numbers": (
+        lambda f: edit_weights(f, lambda s: s.update({KEY: s[KEY].to(torch.int8)})),
+        [KEY, "type int8", "floating point"],
+    ),
+    "a vocabulary of other weights": (
+        lambda f: edit_config(f, vocab_size=300_000_000),
+        ["shape (40, 24)", "asks for (300000000, 24)"],
+    ),
+    "a model beyond all sizes": (
+        lambda f: edit_config(f, hidden_size=65536, num_hidden_layers=1000),
+        ["config.json", "width must be at most 16384"],
+    ),
+    "nested json": (lambda f: (f / "config.json").write_text("[" * 100_000), ["config.json is no JSON map"]),
+    "weights that are text": (lambda f: torch_weights(f, b"hello world"), ["pytorch_model.bin is damaged"]),
+    "weights that are a web page": (lambda f: torch_weights(f, b"Not Found"), ["pytorch_model.bin is damaged"]),
+    "weights of torch cut short": (
+        lambda f: torch_weights(f, b"PK\3\4" + b"\0" * 999),
+        ["pytorch_model.bin is damaged"],
+    ),
     "a tokenizer of another model": (
-        lambda f: (edit_config(f, vocab_size=20), edit_weights(f, lambda s: None)),
+        lambda f: (edit_config(f, vocab_size=20), edit_weights(f, lambda s: cut_vocabulary(s, 20))),
         ["ids up to", "only 20"],
     ),
     "nothing": (shutil.rmtree, ["is no folder"]),
@@ -446,6 +484,123 @@ def test_the_arms_are_the_model_as_it_is_and_log_n_unless_the_file_names_others(
     config = checkpoint_config(write_configuration(tmp_path, arms=None), folder, read_shape(folder))
     assert list(config.arms) == ["checkpoint", "checkpoint_log_n"]
     assert config.trained_arms == ("checkpoint",)
+
+
+def test_an_import_that_fails_or_is_stopped_leaves_what_was_there(imported, attnscale, tmp_path, monkeypatch):  # noqa: F811
+    checkpoint = imported[1].parents[1] / "checkpoint"
+    monkeypatch.chdir(tmp_path)
+    arguments = ("import", "hf", checkpoint, "--configfile", "mine.yaml")
+    write_configuration(tmp_path, evaluation={"lengths": [16, 4096]})
+    assert_one_sentence(*attnscale(*arguments)[::2], "no held-out document has 4096 tokens")
+    assert names_in(tmp_path / "results") == []
+    shutil.copytree(imported[1], tmp_path / "results" / "mine")
+    for changes in (
+        {"evaluation": {"lengths": [16, 4096]}},
+        {"corpus": {"sources": [{"kind": "files", "name": "made", "paths": "none/*.txt"}]}},
+    ):
+        write_configuration(tmp_path, **changes)
+        assert attnscale(*arguments)[0] == 1
+    write_configuration(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "build_checkpoint_report", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        code, _, err = attnscale(*arguments)
+    assert (code, err.splitlines()[-1]) == (143, "error: stopped by SIGTERM; run the same command again")
+    assert names_in(tmp_path / "results") == ["mine"]
+    assert attnscale("verify", "results/mine")[0] == 0
+
+
+def test_another_checkpoint_does_not_take_the_place_of_an_import(imported, attnscale, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(imported[1], tmp_path / "results" / "mine")
+    write_configuration(tmp_path)
+    other = shutil.copytree(imported[1].parents[1] / "checkpoint", tmp_path / "other")
+    edit_weights(other, lambda state: state[KEY].mul_(2))
+    arguments = ("import", "hf", other, "--configfile", "mine.yaml")
+    assert_one_sentence(*attnscale(*arguments)[::2], "results/mine holds another imported", "remove results/mine")
+    (tmp_path / "results" / "mine" / "checkpoint.json").write_text("{}")
+    assert_one_sentence(*attnscale(*arguments)[::2], "results/mine holds another imported")
+
+
+def test_the_manifest_of_an_import_covers_all_that_it_wrote(imported):
+    _, run = imported
+    written = sorted(str(path.relative_to(run)) for path in run.rglob("[!.]*") if path.is_file())
+    rest = ["environment.json", "manifest.sha256"]
+    assert [name for name in written if name not in rest] == imported_files(run, read_run(run))
+    assert all(checksum_file(run / name).is_file() for name in written if name != "manifest.sha256")
+    check_complete(run)
+
+
+def test_the_pipeline_keeps_out_of_a_folder_that_holds_an_import(imported):
+    _, run = imported
+    with pytest.raises(UserError, match=r"mine holds an imported checkpoint; give the configuration another name"):
+        refuse_imported(run)
+    refuse_imported(run.parent / "other")
+
+
+def damage_record(shape=(), **changes):
+    def damage(run: Path) -> None:
+        record = json.loads((run / "checkpoint.json").read_text())
+        record |= {"shape": {**record["shape"], **dict(shape)}, **changes}
+        (run / "checkpoint.json").write_text(json.dumps(record))
+
+    return damage
+
+
+def flip_table(path: Path) -> None:
+    path.write_text(path.read_text().replace("1", "2", 1))
+
+
+def swap_ids(run: Path) -> None:
+    path = run / "tokens" / "checkpoint_ids.npy"
+    order = np.load(path)
+    np.save(path, order[::-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "file"),
+    [
+        (damage_record(shape={"norm_eps": 0.5}), "checkpoint.json"),
+        (swap_ids, "tokens/checkpoint_ids.npy"),
+        (lambda run: flip_table(run / "accuracy.csv"), "accuracy.csv"),
+    ],
+    ids=["norm", "ids", "table"],
+)
+@pytest.mark.parametrize("left", ["checksums", "manifest"])
+def test_a_damaged_import_is_neither_asked_nor_reported(imported, attnscale, tmp_path, damage, file, left):  # noqa: F811
+    run = shutil.copytree(imported[1], tmp_path / "mine")
+    for path in [run / "manifest.sha256"] if left == "checksums" else list(run.rglob(".*.sha256")):
+        path.unlink()
+    damage(run)
+    words = [str(run / file), "put back the right file"]
+    if file != "accuracy.csv":
+        assert_one_sentence(*attnscale("predict", run, "the [MASK]")[::2], *words)
+    assert_one_sentence(*attnscale("report", run)[::2], *words)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_record(shape={"activation": "tanh"}),
+        damage_record(shape={"norm_eps": "small"}),
+        damage_record(shape={"heads": 0}),
+        damage_record(frame=[1, 4000]),
+        damage_record(frame=[1]),
+        lambda run: (run / "checkpoint.json").write_text('{"shape": 3}'),
+        lambda run: (run / "checkpoint.json").write_text("{}"),
+        lambda run: (run / "checkpoint.json").write_text("[" * 100_000),
+        lambda run: (run / "checkpoint.json").unlink(),
+        swap_ids,
+    ],
+)
+def test_a_record_of_an_import_that_makes_no_sense_ends_in_one_sentence(imported, attnscale, tmp_path, damage):  # noqa: F811
+    run = shutil.copytree(imported[1], tmp_path / "mine")
+    for path in (run / "manifest.sha256", *run.rglob(".*.sha256")):
+        path.unlink()
+    damage(run)
+    name = "checkpoint_ids.npy is damaged" if damage is swap_ids else "checkpoint.json is "
+    assert_one_sentence(*attnscale("predict", run, "the [MASK]")[::2], name)
+    if damage is not swap_ids and (run / "checkpoint.json").exists():
+        assert_one_sentence(*attnscale("report", run)[::2], name, "import the checkpoint again")
 
 
 def test_a_run_of_that_name_which_was_trained_is_left_alone(imported, attnscale, tmp_path, monkeypatch):  # noqa: F811

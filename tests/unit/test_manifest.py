@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from attnscale.cli import resolved_yaml
 from attnscale.config import load_config, parse_config
 from attnscale.errors import UserError
 from attnscale.manifest import (
     NAME,
+    check_complete,
     deterministic_files,
     evaluation_file,
     other_files,
@@ -18,6 +20,7 @@ from attnscale.manifest import (
     verify,
     write_manifest,
 )
+from tests.unit.test_cli import assert_one_sentence, attnscale  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,6 +100,7 @@ def test_a_manifest_is_not_written_for_an_unfinished_run(run_dir):
         (f"{'0' * 64}  /etc/hostname\n", "line 1 of .* is damaged"),
         (f"{'0' * 64}  ../b.csv\n", "line 1 of .* is damaged"),
         (f"{'0' * 64}  a/../../b.csv\n", "line 1 of .* is damaged"),
+        (f"{'0' * 64}  b.csv\n{'1' * 64}  b.csv\n", "line 2 of .* is damaged"),
     ],
 )
 def test_a_damaged_manifest_is_told_and_nothing_outside_the_run_is_read(run_dir, text, words):
@@ -110,6 +114,29 @@ def test_a_manifest_that_is_no_text_is_damaged(run_dir):
     (run_dir / NAME).write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="is damaged"):
         verify(run_dir)
+
+
+def test_a_manifest_that_leaves_out_files_of_its_run_is_told(tmp_path, attnscale):  # noqa: F811
+    run = tmp_path / "run"
+    run.mkdir()
+    config = parse_config({"name": "run", "arms": {"o": {"attention": "attention_o"}}}, "test")
+    names = deterministic_files(config)
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(resolved_yaml(config) if name == "config.yaml" else name)
+    write_manifest(run, names)
+    code, out, _ = attnscale("verify", run)
+    assert (code, out) == (0, f"{len(names)} files agree with {run / NAME}\n")
+    lines = (run / NAME).read_text().splitlines(keepends=True)
+    for left_out in ("accuracy.csv", "config.yaml", "theory.csv"):
+        (run / NAME).write_text("".join(line for line in lines if not line.endswith(f"  {left_out}\n")))
+        told = f"leaves out 1 of {len(names)} files that config.yaml beside it stands for, such as {left_out}"
+        assert_one_sentence(*attnscale("verify", run)[::2], told, "run the pipeline again")
+    # What is listed beyond them, as by a version that made one more file, is compared and no problem.
+    (run / "more.csv").write_text("1")
+    write_manifest(run, [*names, "more.csv"])
+    check_complete(run)
+    assert verify(run) == len(names) + 1
 
 
 def test_a_run_without_manifest_is_told(tmp_path):

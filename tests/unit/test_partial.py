@@ -1,12 +1,18 @@
 """The finished part of a run: what is left of a configuration, and that it can be run."""
 
+import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 
+from attnscale.checksums import write_checksums
 from attnscale.cli import resolved_yaml
 from attnscale.config import Config, load_config, parse_config
+from attnscale.counts import steps, tokens_per_step
 from attnscale.errors import UserError
 from attnscale.partial import finished_part
 
@@ -28,13 +34,22 @@ def whole() -> Config:
     return parse_config(yaml.safe_load(WHOLE), "whole.yaml")
 
 
-def finish(run: Path, *trainings: str) -> None:
+def finish(run: Path, *trainings: str, config: Config | None = None, vocabulary: int = 300) -> None:
+    """What finished trainings leave, as far as it is looked at."""
+    config = config or whole()
     for training in trainings:
         arm, seed = training.split()
         folder = run / "runs" / arm / f"seed{seed}"
         folder.mkdir(parents=True)
-        for name in ("model.safetensors", "run.json"):
-            (folder / name).touch()
+        record = {
+            "arm": arm, "seed": int(seed), "attention": config.arms[arm].attention.model_dump(mode="json"),
+            "parameters": 1, "steps": steps(config.training),
+            "tokens": steps(config.training) * tokens_per_step(config.training), "seconds": 1.0,
+            "tokens_per_second": 1.0, "device": "cpu", "precision": "fp32", "compile": False, "threads": 1,
+        }  # fmt: skip
+        (folder / "run.json").write_text(json.dumps(record))
+        save_file({"embedding.weight": np.zeros((vocabulary, 2), dtype=np.float32)}, folder / "model.safetensors")
+        write_checksums([folder / "run.json", folder / "model.safetensors"])
 
 
 def test_what_is_finished_stays_in_its_order(tmp_path):
@@ -83,6 +98,48 @@ def test_a_training_without_its_record_is_not_finished(tmp_path):
     finish(tmp_path, "zeta 3", "zeta 1")
     (tmp_path / "runs" / "zeta" / "seed1" / "run.json").unlink()
     assert finished_part(whole(), tmp_path).runs(trained=True) == (("zeta", 3),)
+
+
+def test_a_training_of_other_settings_is_not_finished(tmp_path):
+    finish(tmp_path, "zeta 3", "alpha 1")
+    for changes in (
+        {"training": {"tokens": 81920, "snapshots": [0.5]}},
+        {"arms": {**yaml.safe_load(WHOLE)["arms"], "zeta": {"attention": "acl2022"}}},
+    ):
+        other = parse_config({**yaml.safe_load(WHOLE), **changes}, "whole.yaml")
+        if "training" in changes:
+            with pytest.raises(UserError, match="is finished yet"):
+                finished_part(other, tmp_path)
+        else:
+            assert finished_part(other, tmp_path).runs() == (("alpha", 1),)
+    shutil.move(tmp_path / "runs" / "zeta" / "seed3", tmp_path / "runs" / "zeta" / "seed2")
+    assert finished_part(whole(), tmp_path).runs() == (("alpha", 1),)
+
+
+def test_a_training_on_another_vocabulary_is_not_finished(tmp_path):
+    finish(tmp_path, "zeta 3", vocabulary=8192)
+    finish(tmp_path, "alpha 1", vocabulary=300)
+    (tmp_path / "tokens").mkdir()
+    manifest = {"kind": "bpe", "train_tokens": 9, "held_out_tokens": 9, "vocabulary_size": 8192}
+    for changes, expected in (
+        ({}, (("zeta", 3), ("at_test", 3))),
+        ({"vocabulary_size": 300}, (("alpha", 1),)),
+    ):
+        (tmp_path / "tokens" / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+        assert finished_part(whole(), tmp_path).runs() == expected
+    for changes in ({"vocabulary_size": 9000}, {"kind": "character"}):
+        (tmp_path / "tokens" / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+        with pytest.raises(UserError, match="is finished yet"):
+            finished_part(whole(), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "run.json"])
+def test_damaged_weights_or_records_of_a_training_are_told(tmp_path, name):
+    finish(tmp_path, "zeta 3")
+    path = tmp_path / "runs" / "zeta" / "seed3" / name
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UserError, match=rf"{name} and its checksum .* disagree"):
+        finished_part(whole(), tmp_path)
 
 
 def test_the_part_is_the_same_after_being_written_and_of_a_part_nothing_is_taken(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from attnscale.checksums import write_checksums
 from attnscale.cli import resolved_yaml
 from attnscale.config import parse_config
 from attnscale.errors import UserError
@@ -28,6 +29,12 @@ TINY = {
 }
 
 
+ENVIRONMENT = {
+    "python": "3", "platform": "wood", "cpu": "beads", "cpu_capability": "ten", "device": "cpu",
+    "device_name": "abacus", "precision": "fp32", "compile": False, "threads": 2, "packages": {}, "lock_sha256": None,
+}  # fmt: skip
+
+
 def tiny(**changes):
     return parse_config({**TINY, **changes}, "test")
 
@@ -37,8 +44,9 @@ def write_times(run: Path, config, seconds) -> Path:
     run.mkdir()
     (run / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
     (run / "tokens").mkdir()
-    (run / "tokens" / "evaluation.json").write_text(json.dumps({"blocks": 2, "blocks_available": 7}))
-    (run / "environment.json").write_text(json.dumps({"device_name": "abacus", "device": "cpu", "precision": "fp32"}))
+    evaluation_set = {"blocks": 2, "blocks_available": 7, "targets": 8, "documents": 1}
+    (run / "tokens" / "evaluation.json").write_text(json.dumps(evaluation_set))
+    (run / "environment.json").write_text(json.dumps(ENVIRONMENT))
     for job in jobs_of(config, 2):
         words = job.name.split()
         folder = {"branch": "train", "evaluate_snapshot": "evaluate", "render": "report"}.get(job.rule, job.rule)
@@ -54,7 +62,12 @@ def write_times(run: Path, config, seconds) -> Path:
         if folder == "train":
             record = run / "runs" / words[1] / f"seed{words[3]}" / "run.json"
             record.parent.mkdir(parents=True)
-            record.write_text(json.dumps({"seconds": seconds[job.rule] - 2.0}))
+            facts = {
+                "arm": words[1], "seed": int(words[3]), "parameters": 1, "steps": 10, "tokens": 320,
+                "seconds": seconds[job.rule] - 2.0, "tokens_per_second": 16.0, "device": "cpu", "precision": "fp32",
+                "compile": False, "threads": 2,
+            }  # fmt: skip
+            record.write_text(json.dumps(facts))
     return run / "benchmarks"
 
 
@@ -178,6 +191,36 @@ def test_missing_and_damaged_times_are_refused_with_a_sentence(tmp_path):
         make_plan(tiny(), times)
     (times / "corpus.tsv").unlink()
     with pytest.raises(UserError, match=r"corpus\.tsv is missing; finish that run"):
+        make_plan(tiny(), times)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("tokens/evaluation.json", text) for text in ("{}", "[]", "null", '{"blocks": "x"}', '{"blocks": -1}')),
+        *(("environment.json", text) for text in ("{}", "[]", "null", "[" * 100_000)),
+        *(("runs/one/seed0/run.json", f'{{"seconds": {text}}}') for text in ("null", '"a"', "-5", "NaN", "Infinity")),
+        *(("benchmarks/corpus.tsv", f"s\n{text}\n") for text in ("nan", "-3", "inf", "-", "")),
+        ("benchmarks/corpus.tsv", "h\ts\n1"),
+    ],
+)
+def test_nothing_is_planned_from_records_that_make_no_sense(tmp_path, name, content):
+    times = write_times(tmp_path / "run", tiny(), SECONDS)
+    path = tmp_path / "run" / name
+    if content.startswith("{") and content != "{}":
+        right = json.loads(path.read_text())
+        content = json.dumps({**right, **json.loads(content)})
+    path.write_text(content)
+    with pytest.raises(UserError, match=rf"{path.name} is (damaged|no valid JSON|no benchmark file)"):
+        make_plan(tiny(), times)
+
+
+def test_nothing_is_planned_from_a_record_that_disagrees_with_its_checksum(tmp_path):
+    times = write_times(tmp_path / "run", tiny(), SECONDS)
+    record = tmp_path / "run" / "runs" / "one" / "seed0" / "run.json"
+    write_checksums([record])
+    record.write_text(record.read_text().replace("20.0", "90.0"))
+    with pytest.raises(UserError, match=r"run\.json and its checksum .* disagree"):
         make_plan(tiny(), times)
 
 

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from attnscale.checksums import write_checksums
 from attnscale.config import TokensConfig
 from attnscale.errors import UserError
 from attnscale.finished import RunTokenizer, load_encoder, load_run_tokenizer, read_run
@@ -133,6 +135,56 @@ def test_what_cannot_be_predicted_ends_in_one_sentence(attnscale, run, arguments
 def test_a_folder_that_is_no_run_ends_in_one_sentence(attnscale, run, tmp_path):  # noqa: F811
     code, _, err = attnscale("predict", tmp_path, "[MASK]")
     assert_one_sentence(code, err, "config.yaml", str(tmp_path))
+
+
+def test_a_damaged_configuration_or_vocabulary_is_no_prediction(tokens_dir, tmp_path, attnscale):  # noqa: F811
+    folder = tmp_path / "run"
+    write_run(folder, tokens_dir, arms={"plain": ARMS["plain"]})
+    names = ["config.yaml", "tokens/manifest.json"]
+    write_checksums(folder / name for name in names)
+    for name, old, new in zip(names, ("rope_theta: 1", '"mask_id": 2'), ("rope_theta: 3", '"mask_id": 1'), strict=True):
+        right = (folder / name).read_text()
+        assert old in right
+        (folder / name).write_text(right.replace(old, new))
+        for command in (["predict", folder, TEXT], ["export", folder, tmp_path / "out", "--arm", "plain"]):
+            told = f"{folder / name} and its checksum"
+            assert_one_sentence(*attnscale(*command)[::2], told)
+        (folder / name).write_text(right)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "7", "null", "{}", '"x"', '{"files": 3}', "[" * 100_000, "MASK 299", "MASK -1", "PAD 3", "UNKNOWN true"],
+    ids=lambda content: content[:12],
+)
+def test_a_record_of_tokens_that_makes_no_sense_ends_in_one_sentence(tokens_dir, tmp_path, attnscale, content):  # noqa: F811
+    folder = tmp_path / "run"
+    write_run(folder, tokens_dir, arms={"plain": ARMS["plain"]})
+    path = folder / "tokens" / "manifest.json"
+    if content[0].isupper():
+        key, value = content.split()
+        content = json.dumps({**json.loads(path.read_text()), f"{key.lower()}_id": json.loads(value)})
+    path.write_text(content)
+    assert_one_sentence(*attnscale("predict", folder, TEXT)[::2], f"{path} is ", "run the pipeline again")
+
+
+def test_a_text_that_is_no_utf8_ends_in_one_sentence(attnscale, run):  # noqa: F811
+    assert_one_sentence(*attnscale("predict", run, "caf\udce9 [MASK]")[::2], "the text is not UTF-8")
+
+
+def test_of_a_run_that_is_half_done_the_trained_arms_are_named(tokens_dir, tmp_path):
+    folder = tmp_path / "run"
+    write_run(folder, tokens_dir, arms=ARMS, seeds=[0, 1])
+    shutil.rmtree(folder / "runs" / "learned")
+    with pytest.raises(
+        UserError, match=r"learned/seed1/model\.safetensors is missing, so learned is not .*--arm: plain,"
+    ):
+        predict(folder, TEXT)
+    assert predict(folder, TEXT, arm="log_n").startswith("log_n, seed 0")
+    shutil.rmtree(folder / "runs" / "plain")
+    with pytest.raises(UserError, match=r"so plain is not trained yet; run the pipeline first$"):
+        predict(folder, TEXT)
 
 
 @pytest.mark.parametrize("name", ["runs/plain/seed0/model.safetensors", "tokens/tokenizer.json"])

@@ -50,6 +50,17 @@ def test_no_cores_are_refused(finished):
     assert "error: --cores 0 leaves no core to work with" in done.stderr
 
 
+def test_the_folder_of_an_import_is_refused_before_any_job(tmp_path):
+    project = copy_project(tmp_path / "project")
+    project.results.mkdir(parents=True)
+    (project.results / "checkpoint.json").write_text("{}")
+    done = project.snakemake("-n", check=False)
+    assert done.returncode != 0
+    assert "error: results/smoke holds an imported checkpoint; give the configuration another name" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in project.results.iterdir()] == ["checkpoint.json"]
+
+
 def test_a_stage_that_fails_shows_its_sentence_and_leaves_nothing_half_made(copied):
     copied.edit(SMOKE, "max_blocks: 8", "max_blocks: 8, mask_rate: 0.2")
     copied.edit(SMOKE, "512]", "512, 65536]")

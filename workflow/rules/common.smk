@@ -25,6 +25,7 @@ from attnscale.manifest import (
     formal_arm_files,
     formal_tables,
     other_files,
+    refuse_imported,
 )
 from attnscale.snapshots import snapshot_files, snapshot_steps
 from attnscale.user_files import matching_files
@@ -41,12 +42,12 @@ if not workflow.overwrite_configfiles:
 
 def corpus_files():
     """The user's own text files, so that a change in one of them is noticed."""
-    patterns = [
-        source.paths for source in CONFIG.corpus.sources if source.kind == "files"
+    found = [
+        matching_files(source.paths, [] if source.on_problem == "skip" else None)
+        for source in CONFIG.corpus.sources
+        if source.kind == "files"
     ]
-    return sorted(
-        {str(path) for pattern in patterns for path in matching_files(pattern).values()}
-    )
+    return sorted({str(path) for files in found for path in files.values()})
 
 
 try:
@@ -62,6 +63,7 @@ try:
         workflow.basedir,
         workflow.resource_settings.cores,
     )
+    refuse_imported(Path("results") / CONFIG.name)
     corpus_files()  # a pattern that matches nothing is refused here
 except UserError as error:
     sys.exit(f"error: {error}")

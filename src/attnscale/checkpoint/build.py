@@ -1,6 +1,7 @@
 """From the folder of a checkpoint to accuracy, differences, entropy and a report: all stages but the training."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +16,28 @@ from attnscale.analysis.comparisons import differences_settings
 from attnscale.analysis.differences import write_differences
 from attnscale.checkpoint.encoder import load_roformer
 from attnscale.checkpoint.settings import checkpoint_config
-from attnscale.checkpoint.shape import read_shape
+from attnscale.checkpoint.shape import Shape, read_shape
 from attnscale.checkpoint.tokenizer import CheckpointTokenizer, read_tokenizer
 from attnscale.checkpoint.tokens import write_tokens
-from attnscale.checkpoint.weights import read_weights, weights_path
+from attnscale.checkpoint.weights import our_weights, read_weights, weights_path
 from attnscale.checksums import write_checksums
 from attnscale.config import Config
 from attnscale.corpus import build_corpus
 from attnscale.environment import describe, read_environment
 from attnscale.errors import UserError
 from attnscale.evaluate import evaluation_table
-from attnscale.files import sha256_of, write_bytes, write_json, write_text
+from attnscale.files import canonical_json, read_json, sha256_of, write_bytes, write_json, write_text
 from attnscale.finished import weights_file
+from attnscale.folders import whole_folder
 from attnscale.manifest import (
-    CORPUS_FILES,
-    EVALUATION_SET_FILES,
     IMPORTED,
     attention_statistics_files,
     evaluation_file,
+    imported_files,
     is_imported,
     write_manifest,
 )
-from attnscale.report.checkpoint import build_checkpoint_report, report_files
+from attnscale.report.checkpoint import build_checkpoint_report
 from attnscale.tokens.evaluation_set import build_evaluation_set
 from attnscale.tokens.load import load_evaluation_set
 from attnscale.yaml_files import resolved_yaml
@@ -55,56 +56,73 @@ def import_checkpoint(
 
     Returns:
         Folder of the run, with what a trained run has as far as it applies: corpus, tokens, weights in our layout,
-        evaluations, accuracy.csv, differences.csv, entropy.csv, report, manifest.
+        evaluations, accuracy.csv, differences.csv, entropy.csv, report, manifest. It is there whole or not at all; an
+        earlier import of the same checkpoint gives way when the new one is finished.
 
     Raises:
-        UserError: the checkpoint, the configuration or the text cannot be used; the checkpoint is read as a whole
-            before anything is written.
+        UserError: the checkpoint, the configuration or the text cannot be used, or the folder holds something else.
     """
     shape = read_shape(folder)
     config = checkpoint_config(configfile, folder, shape)
     run = results / config.name
     if run.exists() and not is_imported(run):
         raise UserError(f"{run} holds something else than an imported checkpoint; give the configuration another name")
+    state = read_weights(folder, shape)
     tokenizer = read_tokenizer(folder, shape)
-    weights = read_weights(folder, shape, tokenizer.order)
+    record = _record(folder, shape, tokenizer)
+    _refuse_another(run, record)
+    weights = our_weights(state, shape, tokenizer.order)
+    del state
     compute = config.compute
     environment = describe(lock, compute.device, compute.precision, compute.threads, "off")
-
-    # First of all, since it tells what the folder is: a run that was stopped here can be started again.
-    write_json(run / IMPORTED, _record(folder, dataclasses.asdict(shape), tokenizer))
-    write_text(run / "config.yaml", resolved_yaml(config))
-    write_json(run / "environment.json", environment)
-    build_corpus(config.corpus_settings(), run / "corpus")
-    names = write_tokens(tokenizer, run / "corpus", run / "tokens")
-    build_evaluation_set(config.evaluation_set_settings(), run / "tokens", run / "tokens")
-    stored = weights_file(config, config.trained_arms[0], 0)
-    write_bytes(run / stored, safetensors.torch.save(weights))
-    del weights
-    tables = _evaluate(run, config)
-    build_checkpoint_report(run, run / "report")
-    files = [
-        IMPORTED, "config.yaml", stored, *tables, *report_files(config),
-        *(f"corpus/{name}" for name in CORPUS_FILES),
-        *(f"tokens/{name}" for name in (*names, *EVALUATION_SET_FILES)),
-    ]  # fmt: skip
-    write_manifest(run, files)
-    write_checksums(run / name for name in files)
+    with whole_folder(run) as part:
+        _build(part, config, record, environment, tokenizer, weights)
     return run
 
 
-def _record(folder: Path, shape: dict[str, Any], tokenizer: CheckpointTokenizer) -> dict[str, Any]:
+def _build(
+    run: Path,
+    config: Config,
+    record: dict[str, Any],
+    environment: dict[str, Any],
+    tokenizer: CheckpointTokenizer,
+    weights: dict[str, torch.Tensor],
+) -> None:
+    write_json(run / IMPORTED, record)
+    write_text(run / "config.yaml", resolved_yaml(config))
+    write_json(run / "environment.json", environment)
+    build_corpus(config.corpus_settings(), run / "corpus")
+    write_tokens(tokenizer, run / "corpus", run / "tokens")
+    build_evaluation_set(config.evaluation_set_settings(), run / "tokens", run / "tokens")
+    stored = weights_file(config, config.trained_arms[0], 0)
+    write_bytes(run / stored, safetensors.torch.save(weights))
+    _evaluate(run, config)
+    build_checkpoint_report(run, run / "report")
+    files = imported_files(run, config)
+    write_manifest(run, files)
+    write_checksums(run / name for name in (*files, "environment.json"))
+
+
+def _refuse_another(run: Path, record: dict[str, Any]) -> None:
+    if is_imported(run) and read_json(run / IMPORTED) != json.loads(canonical_json(record)):
+        raise UserError(
+            f"{run} holds another imported checkpoint, as its {IMPORTED} says; give the configuration another name, or "
+            f"remove {run}"
+        )
+
+
+def _record(folder: Path, shape: Shape, tokenizer: CheckpointTokenizer) -> dict[str, Any]:
     files = [folder / "config.json", weights_path(folder)]
     files += [path for name in ("tokenizer.json", "vocab.txt") if (path := folder / name).is_file()]
     return {
-        "shape": shape,
+        "shape": dataclasses.asdict(shape),
         "frame": tokenizer.frame,
         "files": {path.name: sha256_of(path) for path in files},
     }
 
 
-def _evaluate(run: Path, config: Config) -> list[str]:
-    """Evaluate every arm and write the tables; their names, relative to the run's folder."""
+def _evaluate(run: Path, config: Config) -> None:
+    """Evaluate every arm and write the tables."""
     record = read_environment(run / "environment.json")
     engine.prepare(config.compute.threads)
     device, bf16 = torch.device(record["device"]), record["precision"] == "bf16"
@@ -119,12 +137,8 @@ def _evaluate(run: Path, config: Config) -> list[str]:
             statistics = config.attention_statistics_settings(arm, seed)
             table = statistics_table(statistics, model, np.asarray(data.inputs_KN), device, bf16=bf16)
             write_text(run / "attention" / arm / f"seed{seed}.csv", table)
-    evaluations = [evaluation_file(arm, seed) for arm, seed in config.runs()]
-    paths = [run / name for name in evaluations]
+    paths = [run / evaluation_file(arm, seed) for arm, seed in config.runs()]
     collect_accuracy(paths, run / "accuracy.csv")
     write_differences(differences_settings(config), paths, run / "differences.csv")
-    written = [*evaluations, *measured, "accuracy.csv", "differences.csv"]
     if measured:
         collect_attention_statistics([run / name for name in measured], run / "entropy.csv")
-        written.append("entropy.csv")
-    return written

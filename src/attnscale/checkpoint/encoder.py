@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscale.checkpoint.shape import ACTIVATIONS, Shape
+from attnscale.checkpoint.shape import Activation, CheckpointRecord, Shape
 from attnscale.config import EncoderSettings
-from attnscale.errors import UserError
 from attnscale.evaluate import load_weights
-from attnscale.files import read_json
 from attnscale.manifest import IMPORTED
 from attnscale.model import Encoder, make_encoder
+from attnscale.report.records import read_record
 
 
 class RoFormerEncoder(Encoder):
@@ -87,21 +86,14 @@ def load_roformer(settings: EncoderSettings, run: Path, weights: Path) -> RoForm
     Raises:
         UserError: something is missing, damaged or of another shape.
     """
-    path = run / IMPORTED
-    record = read_json(path)
-    try:
-        shape = Shape(**record["shape"])
-        frame = None if record["frame"] is None else (int(record["frame"][0]), int(record["frame"][1]))
-    except (KeyError, TypeError, ValueError, IndexError):
-        raise UserError(f"{path} is damaged; import the checkpoint again") from None
-    model = make_roformer(settings, shape, frame)
     again = "import the checkpoint again"
+    record = read_record(run / IMPORTED, CheckpointRecord, again)
+    model = make_roformer(settings, record.shape, record.frame)
     load_weights(model, weights, missing=again, damaged=again)
     return model.eval()  # type: ignore[no-any-return, unused-ignore]
 
 
-def _activation(name: str) -> nn.Module:
-    assert name in ACTIVATIONS
+def _activation(name: Activation) -> nn.Module:
     if name.startswith("gelu"):
         return nn.GELU(approximate="none" if name == "gelu" else "tanh")
     return nn.ReLU() if name == "relu" else nn.SiLU()

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from attnscale.checkpoint.shape import Shape
-from attnscale.config import Config, parse_config
+from attnscale.config import Config, ModelConfig, parse_config
 from attnscale.errors import UserError
+from attnscale.findings import explain
 from attnscale.yaml_files import read_yaml
 
 ARMS: dict[str, Any] = {
@@ -50,6 +53,10 @@ def checkpoint_config(configfile: Path, folder: Path, shape: Shape) -> Config:
         "width": shape.width, "layers": shape.layers, "heads": shape.heads, "feed_forward": shape.feed_forward,
         "recipe": "faithful",
     }  # fmt: skip
+    try:
+        ModelConfig.model_validate(model)
+    except ValidationError as error:
+        raise UserError(f"{folder / 'config.json'}: {explain(error, ModelConfig)}") from None
     config = parse_config({"arms": ARMS, **data, "model": model}, str(configfile))
     trained = config.trained_arms
     own = config.arms[trained[0]]

@@ -3,11 +3,16 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import Field, model_validator
 
 from attnscale.errors import UserError
+from attnscale.report.records import Record
 
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu")
+Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
+ACTIVATIONS = get_args(Activation)
+Size = Annotated[int, Field(ge=1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +31,35 @@ class Shape:
         longest: most tokens that transformers lets it read; here nothing depends on it.
     """
 
-    vocabulary_size: int
-    embedding: int
-    width: int
-    layers: int
-    heads: int
-    feed_forward: int
-    activation: str
-    norm_eps: float
-    longest: int
+    vocabulary_size: Size
+    embedding: Size
+    width: Size
+    layers: Size
+    heads: Size
+    feed_forward: Size
+    activation: Activation
+    norm_eps: Annotated[float, Field(ge=0, lt=1)]
+    longest: Size
+
+
+class CheckpointRecord(Record):
+    """`checkpoint.json` of a run, which says that it is an import and of what.
+
+    Attributes:
+        shape: of the model.
+        frame: ids before and after every window; None for no frame.
+        files: sha256 of the checkpoint's files, by name.
+    """
+
+    shape: Shape
+    frame: tuple[int, int] | None
+    files: dict[str, str]
+
+    @model_validator(mode="after")
+    def _check_frame(self) -> Self:
+        if not all(0 <= number < self.shape.vocabulary_size for number in self.frame or ()):
+            raise ValueError("ids beyond the vocabulary")
+        return self
 
 
 def read_shape(folder: Path) -> Shape:
@@ -92,7 +117,7 @@ def read_dict(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} is missing; give the folder of a whole checkpoint") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise UserError(f"{path} is no JSON map; fetch the checkpoint again")

@@ -11,14 +11,13 @@ import numpy.typing as npt
 from attnscale.checkpoint.tokenizer import CheckpointTokenizer
 from attnscale.corpus import read_documents
 from attnscale.files import sha256_of, write_array, write_json, write_text
+from attnscale.finished import ORDER
 from attnscale.tokens.load import MANIFEST
 
-ORDER = "checkpoint_ids.npy"
-"""The checkpoint's id of each of ours."""
 DOCUMENTS_AT_ONCE = 32
 
 
-def write_tokens(tokenizer: CheckpointTokenizer, corpus_dir: Path, output_dir: Path) -> list[str]:
+def write_tokens(tokenizer: CheckpointTokenizer, corpus_dir: Path, output_dir: Path) -> None:
     """Turn the held-out documents into ids; nothing is trained, so nobody needs the others.
 
     Ids are renumbered, special ones first: which tokens are predicted and what replaces them is decided by
@@ -29,9 +28,6 @@ def write_tokens(tokenizer: CheckpointTokenizer, corpus_dir: Path, output_dir: P
         corpus_dir: holds `held_out.jsonl`.
         output_dir: gets held_out_{ids,offsets}.npy, checkpoint_ids.npy, manifest.json, and tokenizer.json if there is
             one.
-
-    Returns:
-        Names of the files.
 
     Raises:
         UserError: the corpus is missing or damaged.
@@ -74,7 +70,6 @@ def write_tokens(tokenizer: CheckpointTokenizer, corpus_dir: Path, output_dir: P
             "held_out_longest_document": int(np.diff(offsets).max(initial=0)),
         },
     )
-    return [*written, MANIFEST]
 
 
 def _renumbered(ours: npt.NDArray[Any], ids: Sequence[int]) -> npt.NDArray[Any]:

@@ -1,7 +1,7 @@
 """Weights of a RoFormer in Hugging Face's layout, read and brought into ours."""
 
-import pickle
-import zipfile
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,25 +29,36 @@ def weights_path(folder: Path) -> Path:
     return found[0]
 
 
-def read_weights(folder: Path, shape: Shape, order: Sequence[int]) -> dict[str, Tensor]:
-    """Weights for `attnscale.checkpoint.encoder.RoFormerEncoder`, in fp32.
+def read_weights(folder: Path, shape: Shape) -> dict[str, Tensor]:
+    """Weights under their names in transformers, those that are needed in fp32.
 
     Args:
         folder: of the checkpoint.
         shape: of its model.
-        order: the checkpoint's id of each of ours.
 
     Raises:
-        UserError: there is no file, it is damaged, lacks a tensor, or one has another shape than config.json says.
+        UserError: there is no file, it is damaged, lacks a tensor, or is not what config.json describes.
     """
     path = weights_path(folder)
     # BERT's first checkpoints called the weights of a norm gamma and beta, and these names are still around.
     state = {
-        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor.float()
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor
         for name, tensor in _read(path).items()
     }
     state.setdefault(f"{_HEAD}.bias", state.get(f"{_HEAD}.decoder.bias", torch.zeros(0)))
-    _check(path, state, shape)
+    needed = {name: _checked(path, state, name, wanted) for name, wanted in _shapes(shape).items()}
+    _check_the_rest(path, state, shape)
+    return needed
+
+
+def our_weights(state: dict[str, Tensor], shape: Shape, order: Sequence[int]) -> dict[str, Tensor]:
+    """Weights for `attnscale.checkpoint.encoder.RoFormerEncoder`.
+
+    Args:
+        state: what `read_weights` gives.
+        shape: of the model.
+        order: the checkpoint's id of each of ours.
+    """
     ours = from_roformer(state, shape.layers)
     if shape.embedding != shape.width:
         for kind in ("weight", "bias"):
@@ -60,36 +71,51 @@ def read_weights(folder: Path, shape: Shape, order: Sequence[int]) -> dict[str, 
 
 
 def _read(path: Path) -> dict[str, Tensor]:
+    with path.open("rb"):  # what the file system refuses is no damage
+        pass
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        safetensors.SafetensorError,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-        RuntimeError,
-        ValueError,
-        EOFError,
-    ):
+        with warnings.catch_warnings(action="ignore"):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # reading what is no pickle may raise anything
         raise UserError(f"{path} is damaged or holds more than weights; fetch the checkpoint again") from None
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise UserError(f"{path} holds no map of tensors by name; fetch the checkpoint again")
     return found
 
 
-def _check(path: Path, state: dict[str, Tensor], shape: Shape) -> None:
-    for name, wanted in _shapes(shape).items():
-        if name not in state or not state[name].numel():
-            raise UserError(
-                f"{path} has no tensor {name}; it must be a RoFormerForMaskedLM with as many layers as config.json says"
-            )
-        # Only the first row, the embedding of segment 0, is read; there may be any number.
-        size = tuple(state[name].shape)
-        if (size[1:], len(wanted)) != (wanted[1:], len(size)) or (size[0] != wanted[0] and "token_type" not in name):
-            raise UserError(f"{path}: {name} has the shape {size}, but config.json asks for {wanted}")
-        if not state[name].isfinite().all():
-            raise UserError(f"{path}: {name} holds numbers that are not finite; fetch the checkpoint again")
+def _checked(path: Path, state: dict[str, Tensor], name: str, wanted: tuple[int, ...]) -> Tensor:
+    """A tensor that is needed, in fp32."""
+    if name not in state or not state[name].numel():
+        raise UserError(
+            f"{path} has no tensor {name}; it must be a RoFormerForMaskedLM with as many layers as config.json says"
+        )
+    # Only the first row, the embedding of segment 0, is read; there may be any number.
+    size = tuple(state[name].shape)
+    if (size[1:], len(wanted)) != (wanted[1:], len(size)) or (size[0] != wanted[0] and "token_type" not in name):
+        raise UserError(f"{path}: {name} has the shape {size}, but config.json asks for {wanted}")
+    if not state[name].is_floating_point():
+        kind = str(state[name].dtype).removeprefix("torch.")
+        raise UserError(f"{path}: {name} holds numbers of type {kind}; give weights in floating point")
+    tensor = state[name].float()
+    if not tensor.isfinite().all():
+        raise UserError(f"{path}: {name} holds numbers that are not finite; fetch the checkpoint again")
+    return tensor
+
+
+def _check_the_rest(path: Path, state: dict[str, Tensor], shape: Shape) -> None:
+    """Tensors that are not read and still say what the model is."""
+    for name in state:
+        layer = re.match(r"roformer\.encoder\.layer\.(\d+)\.", name)
+        if layer and int(layer[1]) >= shape.layers:
+            raise UserError(f"{path} has {name}, but config.json says {shape.layers} layers; give files that fit")
+    table = state.get("roformer.encoder.embed_positions.weight")
+    if table is not None and (table.dim() != 2 or table.shape[1] != shape.width // shape.heads):
+        raise UserError(
+            f"{path}: its table of positions has the shape {tuple(table.shape)}, but heads of config.json have "
+            f"{shape.width // shape.heads} numbers each ({shape.heads} heads); give files that fit"
+        )
     decoder = state.get(f"{_HEAD}.decoder.weight")
     if decoder is not None and not torch.equal(decoder, state[f"{_EMBEDDINGS}.word_embeddings.weight"]):
         raise UserError(f"{path} has a decoder that is not its embedding; only tied ones can be imported")

@@ -6,10 +6,11 @@ import gzip
 import io
 import json
 import lzma
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
@@ -78,12 +79,20 @@ def decode(data: bytes, place: str, encoding: str = "utf-8", advice: str = "conv
         Unreadable: with place, byte offset and line (from 1) of the first byte that does not fit the encoding.
     """
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise _wrong_encoding(place, encoding, f"byte {error.start}, line {line}", advice) from None
     except UnicodeError as error:  # UTF-16 without its mark
         raise _wrong_encoding(place, encoding, str(error), advice) from None
+    # UTF-16 without its mark passes for UTF-8, and escapes can spell halves of surrogate pairs.
+    if wrong := _NO_CHARACTER.search(text):
+        where = f"character {wrong.start()}, line {text.count(chr(10), 0, wrong.start()) + 1}"
+        raise _wrong_encoding(place, encoding, f"{where}, which is {wrong[0]!a}", advice)
+    return text
+
+
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 
 
 def _wrong_encoding(place: str, encoding: str, where: str, advice: str) -> Unreadable:
@@ -134,14 +143,61 @@ def _damaged(path: Path) -> Unreadable:
     return Unreadable("damaged", f"{path} is damaged or not what its name says; replace it")
 
 
+class _Unpacked(io.RawIOBase):
+    """What .bz2 and .xz files hold.
+
+    The readers of the standard library take whatever follows a whole stream and does not begin another for padding, so
+    that a file of several streams which is damaged between two of them would be cut short without a word.
+
+    Args:
+        path: the file.
+        unpacker: makes what unpacks one stream.
+    """
+
+    def __init__(self, path: Path, unpacker: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._file = path.open("rb")
+        self._new = unpacker
+        self._unpacker = unpacker()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises OSError, EOFError or LZMAError for damage."""
+        view = memoryview(buffer)
+        while True:
+            packed = b""
+            if self._unpacker.eof:
+                packed = self._unpacker.unused_data.lstrip(b"\0")
+                while not packed and (more := self._file.read(io.DEFAULT_BUFFER_SIZE)):
+                    packed = more.lstrip(b"\0")
+                if not packed:
+                    return 0
+                self._unpacker = self._new()
+            elif self._unpacker.needs_input:
+                packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
+                if not packed:
+                    raise EOFError
+            if data := self._unpacker.decompress(packed, len(view)):
+                view[: len(data)] = data
+                return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def _open(path: Path) -> IO[bytes]:
-    match path.suffix.lower():
+    suffix = path.suffix.lower()
+    if suffix in COMPRESSIONS and not path.stat().st_size:
+        raise _damaged(path)  # gzip would read nothing out of nothing
+    match suffix:
         case ".gz":
             return cast(IO[bytes], gzip.open(path, "rb"))
         case ".bz2":
-            return bz2.open(path, "rb")
+            return io.BufferedReader(_Unpacked(path, bz2.BZ2Decompressor))
         case ".xz":
-            return lzma.open(path, "rb")
+            return io.BufferedReader(_Unpacked(path, lzma.LZMADecompressor))
         case ".zst":
             # The standard library has no zstd before Python 3.14; pyarrow comes with `datasets`.
             return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
@@ -159,7 +215,7 @@ def _read_jsonl(
         raise Unreadable("wrong_encoding", sentence) from None
     offset = 0
     for number, line in enumerate(stream, start=1):
-        if line.removeprefix(b"\xef\xbb\xbf").isspace():
+        if not line.removeprefix(b"\xef\xbb\xbf").strip():
             skipped.counts["blank_lines"] += 1
         else:
             try:
@@ -235,8 +291,14 @@ def column_text(value: "pa.Scalar", place: str, text_field: str) -> str:
     return text_of(text, place, text_field)
 
 
-def text_of(value: object, place: str, text_field: str) -> str:
+def text_of(value: object, place: str, text_field: str, option: str = "text_field") -> str:
     """A value as text; a null is empty.
+
+    Args:
+        value: what was found.
+        place: where, for the error.
+        text_field: under which key or column.
+        option: which key of the configuration names that one.
 
     Raises:
         Unreadable: it is no text, or cannot be written as UTF-8.
@@ -244,7 +306,7 @@ def text_of(value: object, place: str, text_field: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        advice = "correct it, or text_field in the configuration"
+        advice = f"correct it, or {option} in the configuration"
         raise Unreadable("no_text", f"{place}: {text_field} is no text; {advice}")
     # JSON can spell half of a surrogate pair, which is no character and has no UTF-8.
     try:

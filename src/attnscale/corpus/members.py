@@ -4,10 +4,13 @@ import fnmatch
 import io
 import itertools
 import json
+import lzma
 import sqlite3
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from attnscale.config import JsonReader, Reader, SqliteReader, TextReader
 from attnscale.corpus.formats import Raw, decode, text_of
@@ -17,33 +20,53 @@ from attnscale.errors import UserError
 Line = tuple[Any, Any, Any]
 
 
-def matching_members(archive: zipfile.ZipFile, pattern: str, label: str, key: str) -> list[str]:
-    """Names of the files in an archive that match a glob, sorted.
+# What zipfile raises for archives that are none or damaged, for encrypted files, and for methods that it does not know.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, struct.error)
+
+
+def read_archive(stream: BinaryIO, pattern: str, label: str, key: str) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of the files in a zip archive that match a glob, sorted by name.
+
+    Args:
+        stream: the archive.
+        pattern: of the names.
+        label: what to call the archive.
+        key: where the configuration has the pattern, below `corpus.sources`.
 
     Raises:
-        UserError: there is none; `label` and `key` say where.
+        UserError: it is no zip archive, is damaged, holds a file that cannot be unpacked, or nothing that matches.
     """
+    try:
+        archive = zipfile.ZipFile(stream)
+    except _DAMAGE:
+        raise UserError(
+            f"{label} is no zip archive or damaged; check name, version and sha256, or members and archive, in "
+            "corpus.sources"
+        ) from None
     names = sorted(name for name in archive.namelist() if not name.endswith("/"))
     found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     if not found:
         raise UserError(f"{label} has no member that matches {pattern}; correct corpus.sources {key}")
-    return found
+    for name in found:
+        try:
+            data = archive.read(name)
+        except _DAMAGE:
+            raise UserError(
+                f"{name} in {label} is damaged, encrypted or packed in a way that Python cannot read; narrow {key} in "
+                "corpus.sources, or take another version"
+            ) from None
+        yield name, data
 
 
 def unpack(files: Iterable[tuple[str, bytes]], pattern: str, label: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of the files inside zip archives, an archive after the other.
 
     Raises:
-        UserError: a file is no zip archive, is damaged, or holds nothing that matches.
+        UserError: see `read_archive`.
     """
     for outer, data in files:
-        place = f"{outer} in {label}"
-        try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                for name in matching_members(archive, pattern, place, "archive"):
-                    yield f"{outer}/{name}", archive.read(name)
-        except (zipfile.BadZipFile, EOFError):
-            raise UserError(f"{place} is no zip archive or damaged; correct members, or leave archive out") from None
+        for name, content in read_archive(io.BytesIO(data), pattern, f"{outer} in {label}", "archive"):
+            yield f"{outer}/{name}", content
 
 
 def read_member(reader: Reader, name: str, data: bytes, label: str) -> Iterator[Raw]:
@@ -70,7 +93,7 @@ def read_member(reader: Reader, name: str, data: bytes, label: str) -> Iterator[
 
 def _read_json(reader: JsonReader, name: str, content: str, place: str) -> Iterator[Raw]:
     try:
-        records = json.loads(content)
+        records = json.loads(content.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         raise UserError(f"{place} is no JSON; correct members or reader in corpus.sources") from None
     for key in reader.records.split(".") if reader.records else ():
@@ -84,7 +107,7 @@ def _read_json(reader: JsonReader, name: str, content: str, place: str) -> Itera
         where = f"record {number} of {place}"
         title = f"{name}:{number}" if reader.title is None else _field(record, reader.title, where, "title")
         text = record if reader.text is None else _field(record, reader.text, where, "text")
-        yield text_of(title, where, "title"), text_of(text, where, "text")
+        yield text_of(title, where, "title", "reader.title"), text_of(text, where, "text", "reader.text")
 
 
 def _field(record: object, key: str, where: str, option: str) -> object:
@@ -94,9 +117,12 @@ def _field(record: object, key: str, where: str, option: str) -> object:
 
 
 def _read_sqlite(reader: SqliteReader, data: bytes, place: str) -> Iterator[Raw]:
+    if not data:
+        raise UserError(f"{place} is empty and no SQLite database; correct members in corpus.sources")
     connection = sqlite3.connect(":memory:")
     try:
         connection.deserialize(data)
+        connection.set_authorizer(_only_reading)
         cursor = connection.execute(reader.query)
         columns = [column[0] for column in cursor.description or ()]
         if not {"title", "text"} <= set(columns) or len(columns) > len({"title", "text", "document"} & set(columns)):
@@ -111,10 +137,16 @@ def _read_sqlite(reader: SqliteReader, data: bytes, place: str) -> Iterator[Raw]
             where = f"document {number} of {place}"
             rows = list(group)
             yield (
-                text_of(rows[0][1], where, "title"),
-                "\n".join(text_of(row[2], where, "text") for row in rows),
+                text_of(rows[0][1], where, "title", "reader.query"),
+                "\n".join(text_of(row[2], where, "text", "reader.query") for row in rows),
             )
-    except sqlite3.Error as error:
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise UserError(f"the query of {place} fails ({error}); correct reader.query in corpus.sources") from None
     finally:
         connection.close()
+
+
+def _only_reading(action: int, *_: object) -> int:
+    """A query reads its own database: others could be attached, and with them any file be written."""
+    reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    return sqlite3.SQLITE_OK if action in reading else sqlite3.SQLITE_DENY

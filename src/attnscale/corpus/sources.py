@@ -2,16 +2,15 @@
 
 import contextlib
 import hashlib
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnscale.config import FilesSource, HubSource, Source, WheelSource
 from attnscale.corpus.download import open_wheel
-from attnscale.corpus.formats import Raw, Skipped, check_format, read_file
+from attnscale.corpus.formats import Raw, Skipped, Unreadable, check_format, read_file
 from attnscale.corpus.hub import HubRows
-from attnscale.corpus.members import matching_members, read_member, unpack
+from attnscale.corpus.members import read_archive, read_member, unpack
 from attnscale.errors import UserError
 from attnscale.files import sha256_of
 from attnscale.user_files import matching_files
@@ -56,12 +55,7 @@ def open_source(source: Source, cache_dir: Path) -> contextlib.AbstractContextMa
 def _open_wheel_source(source: WheelSource, cache_dir: Path) -> Iterator[OpenSource]:
     with open_wheel(source, cache_dir) as stream:
         label = f"{source.name} {source.version}"
-        try:
-            archive = zipfile.ZipFile(stream)
-        except zipfile.BadZipFile:
-            raise UserError(f"{label} is no wheel; check name, version and sha256 in the configuration") from None
-        members = matching_members(archive, source.members, label, "members")
-        files: Iterable[tuple[str, bytes]] = ((name, archive.read(name)) for name in members)
+        files = read_archive(stream, source.members, label, "members")
         if source.archive is not None:
             files = unpack(files, source.archive, label)
         yield OpenSource(
@@ -72,7 +66,11 @@ def _open_wheel_source(source: WheelSource, cache_dir: Path) -> Iterator[OpenSou
 
 @contextlib.contextmanager
 def _open_files_source(source: FilesSource) -> Iterator[OpenSource]:
-    found = matching_files(source.paths)
+    problems: list[str] = []
+    found = matching_files(source.paths, problems)
+    skipped = Skipped(go_on=source.on_problem == "skip")
+    for sentence in problems:
+        skipped.meet(Unreadable("no_file", sentence))
     for path in found.values():
         check_format(path)
     hashes = "".join(f"{value}\n" for value in sorted(sha256_of(path) for path in found.values()))
@@ -82,7 +80,6 @@ def _open_files_source(source: FilesSource) -> Iterator[OpenSource]:
             f"{source.paths} has the sha256 {sha256} where {source.sha256} is expected; "
             f"bring the files back or correct sha256 of the source {source.name}"
         )
-    skipped = Skipped(go_on=source.on_problem == "skip")
     yield OpenSource(
         sha256=sha256,
         documents=(

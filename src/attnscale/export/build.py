@@ -17,10 +17,11 @@ from attnscale.errors import UserError
 from attnscale.export.arm import LONGEST, Exported, prepared
 from attnscale.export.card import card, scale_words
 from attnscale.export.folding import fold
-from attnscale.files import new_folder, write_bytes, write_json, write_text
-from attnscale.finished import chosen_arm, chosen_seed, load_run_tokenizer, read_run
+from attnscale.files import write_bytes, write_json, write_text
+from attnscale.finished import check_models, chosen_arm, chosen_seed, load_run_tokenizer, read_run
+from attnscale.folders import check_target, whole_folder
 from attnscale.huggingface import to_roformer
-from attnscale.manifest import is_imported
+from attnscale.manifest import check_inputs, is_imported
 from attnscale.tokens.load import load_vocabulary
 from attnscale.tokens.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -46,18 +47,19 @@ def export(run: Path, folder: Path, *, arm: str, seed: int | None = None, length
         UserError: the run lacks something, an arm or seed is not known, the arm cannot be represented, or `folder` is
             in use.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already; give the name of a new folder, or remove it")
+    check_target(folder)
     config = read_run(run)
     if is_imported(run):
         raise UserError(f"{run} is an imported checkpoint, which has the form of transformers already; copy its folder")
     seed = chosen_seed(config, chosen_arm(config, arm), seed)
     if length is not None and not 1 <= length <= LONGEST:
         raise UserError(f"--length {length} must be a number of tokens from 1 to {LONGEST}")
+    check_models(run, config, [(arm, seed)])
+    check_inputs(run, ["accuracy.csv", "corpus/manifest.json"])
     exported = prepared(run, config, arm, seed, length)
     tokenizer, vocabulary = load_run_tokenizer(run).tokenizer, load_vocabulary(run / "tokens")
     state, table = _weights(exported)
-    with new_folder(folder) as part:
+    with whole_folder(folder) as part:
         # Metadata of one key: transformers of version 4 refuse a file without, and two keys have no fixed order.
         write_bytes(part / "model.safetensors", safetensors.torch.save(state, {"format": "pt"}))
         write_json(part / "config.json", _model_config(exported, vocabulary, table))

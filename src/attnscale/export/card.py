@@ -1,14 +1,11 @@
 """The model card, README.md of an exported folder."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attnscale.csv_files import read_table
-from attnscale.errors import UserError
 from attnscale.export.arm import Exported
-from attnscale.files import read_json
+from attnscale.report.records import CorpusManifest, VocabularyRecord, read_record
 
 
 def scale_words(exported: Exported) -> str:
@@ -26,7 +23,7 @@ def card(run: Path, exported: Exported) -> str:
     settings = config.arms[arm]
     trust = "" if exported.roformer else ", trust_remote_code=True"
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    tokens = _record(run / "tokens" / "manifest.json")
+    tokens = read_record(run / "tokens" / "manifest.json", VocabularyRecord)
     lines = [
         "---",
         "library_name: transformers",
@@ -61,7 +58,7 @@ def card(run: Path, exported: Exported) -> str:
         f"mask rate {config.training.mask_rate:g}",
         *([f"- weights trained as {settings.weights_of}; the scale differs at test time only"]
           if settings.weights_of else []),
-        f"- vocabulary: {tokens.get('kind', 'not stated')}, {tokens.get('vocabulary_size', 'not stated')} ids; "
+        f"- vocabulary: {tokens.kind}, {tokens.vocabulary_size} ids; "
         "the text was cleaned before it was cut (line ends, control characters, Unicode NFC)",
         *_source_lines(run),
         *_form_lines(exported),
@@ -114,8 +111,9 @@ def _form_lines(exported: Exported) -> list[str]:
 
 
 def _source_lines(run: Path) -> list[str]:
-    sources = _record(run / "corpus" / "manifest.json").get("sources", [])
-    named = [(f"{each['name']} {each.get('version') or ''}".rstrip(), each["licence"]) for each in sources]
+    path = run / "corpus" / "manifest.json"
+    sources = read_record(path, CorpusManifest).sources if path.is_file() else ()
+    named = [(f"{each.name} {each.version or ''}".rstrip(), each.licence) for each in sources]
     return [f"- text: {name} ({licence})" for name, licence in named]
 
 
@@ -132,11 +130,3 @@ def _accuracy_lines(run: Path, exported: Exported) -> list[str]:
     if exported.length is not None:
         told += f", each with the arm's own scale there; what is folded in here is that of {exported.length}"
     return ["", "## Accuracy", "", f"{told}:", "", "| tokens | % |", "|--:|--:|", *cells]
-
-
-def _record(path: Path) -> Mapping[str, Any]:
-    """A record of the run, or nothing where the run has none."""
-    found = read_json(path) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is damaged; delete it and run the pipeline again")
-    return found

@@ -8,28 +8,19 @@ from typing import Any
 import matplotlib
 
 from attnscale.analysis.comparisons import depends_on_length
-from attnscale.config import Config
-from attnscale.files import read_json, write_text
-from attnscale.manifest import IMPORTED, figures
+from attnscale.checkpoint.shape import CheckpointRecord
+from attnscale.files import write_text
+from attnscale.manifest import IMPORTED, imported_figures
 from attnscale.report.arms import KINDS
 from attnscale.report.data import RunData, load_run
 from attnscale.report.figures import COLOURS, STYLE, Drawing, accuracy, entropy, repairs, write
 from attnscale.report.grids import Grid, accuracy_grid, difference_grid, entropy_grid
 from attnscale.report.page import arms_by_kind, template_environment
+from attnscale.report.records import read_record
 from attnscale.report.tables import Cell, difference_row
 from attnscale.report.words import interval, share, signed, tokens
 
 TEMPLATES = {"checkpoint.md": "report.md", "checkpoint.html": "index.html"}
-_DRAW = {"accuracy_by_length", "repairs", "entropy"}
-
-
-def report_files(config: Config) -> list[str]:
-    """What the report is made of, relative to the run's folder."""
-    drawn = [name for name in figures(config) if name in _DRAW]
-    return [
-        *(f"report/{name}" for name in TEMPLATES.values()),
-        *(f"report/figures/{name}.{kind}" for name in drawn for kind in ("png", "svg")),
-    ]
 
 
 def build_checkpoint_report(run_dir: Path, output_dir: Path) -> None:
@@ -46,15 +37,14 @@ def build_checkpoint_report(run_dir: Path, output_dir: Path) -> None:
     drawings = _draw(data)
     for drawing in drawings.values():
         write(drawing, output_dir / "figures")
-    manifest, record = (read_json(run_dir / name) for name in ("tokens/manifest.json", IMPORTED))
-    context = _context(data, drawings, manifest, record)
+    record = read_record(run_dir / IMPORTED, CheckpointRecord, "import the checkpoint again")
+    context = _context(data, drawings, record)
     environment = template_environment()
     for template, name in TEMPLATES.items():
         write_text(output_dir / name, environment.get_template(template).render(context).strip() + "\n")
 
 
 def _draw(data: RunData) -> dict[str, Drawing]:
-    wanted = [name for name in figures(data.config) if name in _DRAW]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -64,12 +54,10 @@ def _draw(data: RunData) -> dict[str, Drawing]:
             "repairs": lambda: repairs.draw(data),
             "entropy": lambda: entropy.draw(data),
         }
-        return {name: draw[name]() for name in wanted}
+        return {name: draw[name]() for name in imported_figures(data.config)}
 
 
-def _context(
-    data: RunData, drawings: Mapping[str, Drawing], manifest: Mapping[str, Any], record: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _context(data: RunData, drawings: Mapping[str, Drawing], record: CheckpointRecord) -> Mapping[str, Any]:
     return {
         "name": data.config.name,
         "data": data,
@@ -81,9 +69,8 @@ def _context(
         "kinds": arms_by_kind(data),
         "figures": drawings,
         "colours": [(f"--arm{i}", light, dark) for i, (light, dark) in enumerate(COLOURS)],
-        "manifest": manifest,
         "record": record,
-        "unknown": share(manifest["held_out_unknown_tokens"] / max(1, manifest["held_out_tokens"])),
+        "unknown": share(data.tokens.held_out_unknown_tokens / data.tokens.held_out_tokens),
     }
 
 

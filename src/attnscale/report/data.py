@@ -4,10 +4,9 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
-from pydantic import ValidationError
 
 from attnscale.analysis.comparisons import baseline_arm, comparisons
 from attnscale.analysis.theory import read_theory
@@ -16,10 +15,16 @@ from attnscale.config import Config, FormalConfig, Language, load_config
 from attnscale.counts import steps
 from attnscale.csv_files import read_table
 from attnscale.errors import UserError
-from attnscale.files import read_json
 from attnscale.formal.tables import read_complete, read_exact
 from attnscale.report.arms import measured_arms
-from attnscale.report.records import CorpusManifest, Environment, EvaluationRecord, Record, RunRecord, TokensManifest
+from attnscale.report.records import (
+    CorpusManifest,
+    Environment,
+    EvaluationRecord,
+    RunRecord,
+    TokensManifest,
+    read_record,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +184,7 @@ def load_run(run_dir: Path, *, trained: bool = True) -> RunData:
     if not run_dir.is_dir():
         raise UserError(f"{run_dir} is no folder; give the folder of a finished run, results/NAME")
     config = load_config(run_dir / "config.yaml")
-    evaluation = _record(run_dir / "tokens" / "evaluation.json", EvaluationRecord)
+    evaluation = read_record(run_dir / "tokens" / "evaluation.json", EvaluationRecord)
     accuracy = _accuracy(run_dir / "accuracy.csv", config, evaluation.targets)
     runs, histories = [], []
     for arm in (arm for arm in accuracy["arm"].unique() if trained and config.arms[arm].weights_of is None):
@@ -191,9 +196,9 @@ def load_run(run_dir: Path, *, trained: bool = True) -> RunData:
     return RunData(
         config=config,
         config_text=(run_dir / "config.yaml").read_text(encoding="utf-8"),
-        environment=_record(run_dir / "environment.json", Environment),
-        corpus=_record(run_dir / "corpus" / "manifest.json", CorpusManifest),
-        tokens=_record(run_dir / "tokens" / "manifest.json", TokensManifest),
+        environment=read_record(run_dir / "environment.json", Environment),
+        corpus=read_record(run_dir / "corpus" / "manifest.json", CorpusManifest),
+        tokens=read_record(run_dir / "tokens" / "manifest.json", TokensManifest),
         evaluation=evaluation,
         accuracy=accuracy,
         history=pd.concat(histories, ignore_index=True) if histories else pd.DataFrame(),
@@ -215,22 +220,8 @@ def _formal(run_dir: Path, config: Config, task: Language) -> Formal:
     return Formal(section, tests, read_exact(run_dir / f"exact_{task}.csv", config.exact_settings(task)))
 
 
-_AnyRecord = TypeVar("_AnyRecord", bound=Record)
-
-
-def _record(path: Path, model: type[_AnyRecord]) -> _AnyRecord:
-    try:
-        return model.model_validate(read_json(path))
-    except ValidationError as error:
-        finding = error.errors()[0]
-        where = ".".join(str(part) for part in finding["loc"]) or "the whole file"
-        raise UserError(
-            f"{path} is damaged ({where}: {finding['msg'].lower()}); delete it and run the pipeline again"
-        ) from None
-
-
 def _run_record(path: Path, arm: str, seed: int) -> RunRecord:
-    record = _record(path, RunRecord)
+    record = read_record(path, RunRecord)
     if (record.arm, record.seed) != (arm, seed):
         raise UserError(
             f"{path} is of {record.arm}, seed {record.seed}, not of {arm}, seed {seed}; delete it and run the "
