@@ -25,7 +25,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, Ru
 
 
 def read_archive(stream: BinaryIO, pattern: str, label: str, key: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the files in a zip archive that match a glob, sorted by name.
+    """Name and content of the files in a zip archive that match a glob, sorted by name, one after the other.
 
     Args:
         stream: the archive.
@@ -34,7 +34,8 @@ def read_archive(stream: BinaryIO, pattern: str, label: str, key: str) -> Iterat
         key: where the configuration has the pattern, below `corpus.sources`.
 
     Raises:
-        UserError: it is no zip archive, is damaged, holds a file that cannot be unpacked, or nothing that matches.
+        UserError: it is no zip archive or holds nothing that matches; from the iterator: a file is damaged or cannot
+            be unpacked.
     """
     try:
         archive = zipfile.ZipFile(stream)
@@ -47,7 +48,11 @@ def read_archive(stream: BinaryIO, pattern: str, label: str, key: str) -> Iterat
     found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     if not found:
         raise UserError(f"{label} has no member that matches {pattern}; correct corpus.sources {key}")
-    for name in found:
+    return _contents(archive, found, label, key)
+
+
+def _contents(archive: zipfile.ZipFile, names: list[str], label: str, key: str) -> Iterator[tuple[str, bytes]]:
+    for name in names:
         try:
             data = archive.read(name)
         except _DAMAGE:
