@@ -434,7 +434,7 @@ class ArmConfig(Section):
         return lengths
 
 
-Language = Literal["first", "parity"]
+Task = Literal["first", "parity"]
 """The formal languages."""
 
 
@@ -789,7 +789,7 @@ class TheorySettings(Section):
 class FormalSettings(Section):
     """What the training of one arm on a formal language depends on."""
 
-    task: Language
+    task: Task
     arm: str
     settings: FormalArm
     seeds: tuple[int, ...] = Field(strict=False)
@@ -805,7 +805,7 @@ class FormalSettings(Section):
 class ExactSettings(Section):
     """What the run of the hand-built networks of a formal language depends on."""
 
-    task: Language
+    task: Task
     lengths: tuple[int, ...] = Field(strict=False)
 
 
@@ -905,16 +905,16 @@ class Config(Section):
                 raise ValueError(f"{task}.arms.{name}.attention: {error}") from None
 
     @property
-    def formal(self) -> dict[Language, FormalConfig]:
+    def formal(self) -> dict[Task, FormalConfig]:
         """The formal languages that are on, by name."""
-        found: dict[Language, FormalConfig] = {}
+        found: dict[Task, FormalConfig] = {}
         if self.first is not None:
             found["first"] = self.first
         if self.parity is not None:
             found["parity"] = self.parity
         return found
 
-    def formal_settings(self, task: Language, arm: str) -> FormalSettings:
+    def formal_settings(self, task: Task, arm: str) -> FormalSettings:
         """Settings of the training of one arm on a formal language."""
         section = self.formal[task]
         return FormalSettings(
@@ -931,7 +931,7 @@ class Config(Section):
             learning_rate=section.learning_rate,
         )
 
-    def exact_settings(self, task: Language) -> ExactSettings:
+    def exact_settings(self, task: Task) -> ExactSettings:
         """Settings of the run of the hand-built networks of a formal language."""
         return ExactSettings(task=task, lengths=self.formal[task].exact_lengths)
 

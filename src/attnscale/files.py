@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,11 +40,14 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(handle)
         temporary = Path(name)
         yield temporary
-        _allow_others(temporary, 0o666)
+        # mkstemp makes private files; results are for everyone the user's umask allows.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         # A failed write knows no name, and a failed rename the temporary one; the user knows `path`.
         if error.filename is None or Path(os.fsdecode(error.filename)).suffix == ".part":
@@ -55,40 +57,8 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; when the block ends well, it becomes `path`, which must be empty or new.
-
-    When the block raises, the temporary folder goes.
-
-    Args:
-        path: the final name; the folder that it is in is made if it is missing.
-
-    Yields:
-        A folder for the block to fill.
-
-    Raises:
-        OSError: the file system refused.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
-    try:
-        yield temporary
-        _allow_others(temporary, 0o777)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _allow_others(path: Path, mode: int) -> None:
-    """Give what tempfile has made for this user alone to everyone whom the user's umask allows."""
-    umask = os.umask(0)
-    os.umask(umask)
-    path.chmod(mode & ~umask)
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -14,7 +14,7 @@ from attnscale.files import read_array, sha256_of
 from attnscale.findings import nearest
 from attnscale.manifest import IMPORTED, check_inputs, is_imported
 from attnscale.model import Encoder
-from attnscale.report.records import VocabularyRecord, read_record
+from attnscale.records import VocabularyRecord, read_record
 from attnscale.tokens.load import MANIFEST, load_vocabulary
 from attnscale.tokens.tokenizer import load_tokenizer
 

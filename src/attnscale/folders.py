@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from attnscale.errors import UserError
-from attnscale.files import new_folder
+from attnscale.files import sync_folder
 
 
 @contextlib.contextmanager
@@ -27,22 +28,33 @@ def whole_folder(path: Path) -> Iterator[Path]:
         OSError: the file system refused; it is told with names below `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path
+    # In it is what is filled, and for a moment what was there before.
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as aside,
-            new_folder(path) as part,
-        ):
-            yield part
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    part, old = aside / "new", aside / "old"
+    try:
+        part.mkdir()
+        yield part
+        try:
             if path.exists():
-                path.rename(Path(aside) / path.name)
+                path.rename(old)
+            part.rename(path)
+        except BaseException:
+            if old.exists():
+                old.rename(path)
+            raise
+        sync_folder(path.parent)
     except OSError as error:
         # The user knows `path`, and none of the temporary names.
         if error.filename is not None:
-            name = os.fsdecode(error.filename)
-            error.filename = str(path) if name.endswith(".part") else name.replace(str(part), str(path))
+            error.filename = os.fsdecode(error.filename).replace(str(part), str(path))
             error.filename2 = None
         raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_target(folder: Path) -> None:

@@ -8,7 +8,7 @@ from attnscale.checksums import check_checksums
 from attnscale.config import Config, parse_config
 from attnscale.counts import steps, tokens_per_step
 from attnscale.errors import UserError
-from attnscale.report.records import RunRecord, TokensManifest, read_record
+from attnscale.records import RunRecord, TokensManifest, read_record
 
 
 def finished_part(config: Config, run_dir: Path) -> Config:

@@ -19,7 +19,7 @@ from attnscale.config import Config, load_config
 from attnscale.errors import UserError
 from attnscale.flops import forward_flops
 from attnscale.manifest import check_inputs, report_inputs
-from attnscale.report.records import Environment, EvaluationRecord, RunRecord, read_record
+from attnscale.records import Environment, EvaluationRecord, RunRecord, read_record
 from attnscale.workflow_times import benchmark_seconds
 
 BACKWARD = 3

@@ -268,6 +268,11 @@ def test_a_whole_folder_whose_block_raises_leaves_the_old_one_and_tells_its_name
     assert sentence_for_os_error(caught.value).startswith(f"cannot use {path / 'b'}: the disk is full")
     assert names_in(path) == ["a"]
     assert names_in(tmp_path) == ["mine"]
+    # Also where the new one vanished and the old one had been moved away already.
+    with pytest.raises(OSError, match="No such file"), folders.whole_folder(path) as part:
+        part.rmdir()
+    assert names_in(path) == ["a"]
+    assert names_in(tmp_path) == ["mine"]
     long = tmp_path / ("x" * 250)
     with pytest.raises(OSError, match="too long") as caught:
         fill(long, "a")

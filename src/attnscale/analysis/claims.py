@@ -31,7 +31,7 @@ from attnscale.analysis.verdicts import (
     number,
     number_of_points,
 )
-from attnscale.config import ClaimsConfig, Config, Language
+from attnscale.config import ClaimsConfig, Config, Task
 from attnscale.files import write_text
 from attnscale.formal.tables import read_complete
 from attnscale.published import BASELINE, ROWS, TRAINING_LENGTH
@@ -46,7 +46,7 @@ def write_claims(
     *,
     entropy: Path | None = None,
     histories: Mapping[tuple[str, int], Path] | None = None,
-    formal: Mapping[Language, Path] | None = None,
+    formal: Mapping[Task, Path] | None = None,
 ) -> None:
     """Write `claims.csv`, one row per claim.
 

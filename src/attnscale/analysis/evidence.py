@@ -18,7 +18,7 @@ from attnscale.analysis import comparisons
 from attnscale.analysis.differences import Evaluations, Place
 from attnscale.analysis.intervals import Estimate
 from attnscale.analysis.verdicts import MissingError, State, listed
-from attnscale.config import Config, Language
+from attnscale.config import Config, Task
 from attnscale.csv_files import read_table
 
 
@@ -32,7 +32,7 @@ class Evidence:
     """What `read_entropy` returns."""
     histories: Mapping[tuple[str, int], Path] = dataclasses.field(default_factory=dict)
     """`history.csv` by trained arm and seed."""
-    formal: Mapping[Language, pd.DataFrame] = dataclasses.field(default_factory=dict)
+    formal: Mapping[Task, pd.DataFrame] = dataclasses.field(default_factory=dict)
     """Tests on each formal language that is on, as `attnscale.formal.tables.read_complete` returns them."""
 
     @property

@@ -14,7 +14,7 @@ import pandas as pd
 from attnscale import published_formal
 from attnscale.analysis.intervals import Estimate, Floats, interval, resampled_sums
 from attnscale.analysis.verdicts import Finding, MissingError, State, Statement, listed, number
-from attnscale.config import Config, FirstConfig, FormalConfig, Language, ParityConfig, StatisticsConfig
+from attnscale.config import Config, FirstConfig, FormalConfig, ParityConfig, StatisticsConfig, Task
 
 # Parts of a point or a nat that are still told apart: sums of whole numbers are the same bits in any order.
 _FINEST = 1e-6
@@ -56,7 +56,7 @@ def _arm(section: FormalConfig, variant: str, scales: str) -> str | None:
     return next(found, None)
 
 
-def formal_claims(config: Config, tests: Mapping[Language, pd.DataFrame]) -> list[tuple[str, Callable[[], Finding]]]:
+def formal_claims(config: Config, tests: Mapping[Task, pd.DataFrame]) -> list[tuple[str, Callable[[], Finding]]]:
     """Titles and decisions, in the order of `verdicts.FORMAL_CLAIMS`, of the languages that are on.
 
     Args:

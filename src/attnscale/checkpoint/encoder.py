@@ -14,7 +14,7 @@ from attnscale.config import EncoderSettings
 from attnscale.evaluate import load_weights
 from attnscale.manifest import IMPORTED
 from attnscale.model import Encoder, make_encoder
-from attnscale.report.records import read_record
+from attnscale.records import read_record
 
 
 class RoFormerEncoder(Encoder):

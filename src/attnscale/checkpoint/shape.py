@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from attnscale.errors import UserError
-from attnscale.report.records import Record
+from attnscale.records import Record
 
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 ACTIVATIONS = get_args(Activation)

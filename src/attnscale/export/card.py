@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attnscale.csv_files import read_table
 from attnscale.export.arm import Exported
-from attnscale.report.records import CorpusManifest, VocabularyRecord, read_record
+from attnscale.records import CorpusManifest, VocabularyRecord, read_record
 
 
 def scale_words(exported: Exported) -> str:

@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 
 from attnscale.attention import make_variant
-from attnscale.config import ExactSettings
+from attnscale.config import ExactSettings, Task
 from attnscale.files import write_text
 from attnscale.formal.reference import Network
 from attnscale.formal.scales import Scale
-from attnscale.formal.tasks import Bits, Task, answers, test_strings
+from attnscale.formal.tasks import Bits, answers, test_strings
 from attnscale.formal.weights import Weights
 from attnscale.progress import Reporter
 

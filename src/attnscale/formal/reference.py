@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attnscale.config import Task
 from attnscale.formal.scales import Scale
-from attnscale.formal.tasks import Bits, Task, answers, position_features, training_strings, whole_strings
+from attnscale.formal.tasks import Bits, answers, position_features, training_strings, whole_strings
 from attnscale.formal.weights import Shape, Weights, initial_weights
 
 

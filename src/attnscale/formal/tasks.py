@@ -13,10 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from attnscale.config import Language
+from attnscale.config import Task
 from attnscale.rng import Stream
 
-Task = Language
 Bits = npt.NDArray[np.uint8]
 
 CLS = 2

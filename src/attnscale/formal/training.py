@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnscale.config import FormalSettings
+from attnscale.config import FormalSettings, Task
 from attnscale.files import write_text
 from attnscale.formal.scales import Scale, make_scale
 from attnscale.formal.stack import Stack
-from attnscale.formal.tasks import Batch, Task, batch, test_strings, training_strings
+from attnscale.formal.tasks import Batch, batch, test_strings, training_strings
 from attnscale.formal.weights import Shape, Weights, initial_weights, stacked
 from attnscale.progress import Reporter
 

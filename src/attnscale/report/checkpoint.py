@@ -11,12 +11,12 @@ from attnscale.analysis.comparisons import depends_on_length
 from attnscale.checkpoint.shape import CheckpointRecord
 from attnscale.files import write_text
 from attnscale.manifest import IMPORTED, imported_figures
+from attnscale.records import read_record
 from attnscale.report.arms import KINDS
 from attnscale.report.data import RunData, load_run
 from attnscale.report.figures import COLOURS, STYLE, Drawing, accuracy, entropy, repairs, write
 from attnscale.report.grids import Grid, accuracy_grid, difference_grid, entropy_grid
 from attnscale.report.page import arms_by_kind, template_environment
-from attnscale.report.records import read_record
 from attnscale.report.tables import Cell, difference_row
 from attnscale.report.words import interval, share, signed, tokens
 

@@ -11,13 +11,12 @@ import pandas as pd
 from attnscale.analysis.comparisons import baseline_arm, comparisons
 from attnscale.analysis.theory import read_theory
 from attnscale.analysis.verdicts import CLAIMS, VERDICTS, claim_numbers
-from attnscale.config import Config, FormalConfig, Language, load_config
+from attnscale.config import Config, FormalConfig, Task, load_config
 from attnscale.counts import steps
 from attnscale.csv_files import read_table
 from attnscale.errors import UserError
 from attnscale.formal.tables import read_complete, read_exact
-from attnscale.report.arms import measured_arms
-from attnscale.report.records import (
+from attnscale.records import (
     CorpusManifest,
     Environment,
     EvaluationRecord,
@@ -25,6 +24,7 @@ from attnscale.report.records import (
     TokensManifest,
     read_record,
 )
+from attnscale.report.arms import measured_arms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RunData:
     runs: tuple[RunRecord, ...]
     """One per trained arm and seed, ordered like `arms`, then by seed."""
     benchmarks: tuple[Benchmark, ...]
-    formal: Mapping[Language, "Formal"] = dataclasses.field(default_factory=dict)
+    formal: Mapping[Task, "Formal"] = dataclasses.field(default_factory=dict)
     """By name, the formal languages that are on."""
 
     @property
@@ -214,7 +214,7 @@ def load_run(run_dir: Path, *, trained: bool = True) -> RunData:
     )
 
 
-def _formal(run_dir: Path, config: Config, task: Language) -> Formal:
+def _formal(run_dir: Path, config: Config, task: Task) -> Formal:
     section = config.formal[task]
     tests = read_complete(run_dir / f"{task}.csv", section)
     return Formal(section, tests, read_exact(run_dir / f"exact_{task}.csv", config.exact_settings(task)))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from attnscale import published_formal
 from attnscale.analysis.formal_claims import by_seed, last_tests, over_seeds
 from attnscale.analysis.intervals import Estimate
-from attnscale.config import Language
+from attnscale.config import Task
 from attnscale.report.data import Formal, RunData
 from attnscale.report.grids import Block, Field, Grid, Line
 from attnscale.report.words import count, unsigned
@@ -13,7 +13,7 @@ from attnscale.report.words import count, unsigned
 LANGUAGES: Mapping[str, str] = {"first": "FIRST", "parity": "PARITY"}
 
 
-def at_the_end(data: RunData, task: Language, arm: str, train: int, test: int, column: str) -> Estimate:
+def at_the_end(data: RunData, task: Task, arm: str, train: int, test: int, column: str) -> Estimate:
     """Mean over seeds at the end of the training, with its interval.
 
     Args:
@@ -35,7 +35,7 @@ def curve_arms(formal: Formal) -> list[str]:
     return paper or list(formal.arms)
 
 
-def formal_grid(data: RunData, task: Language) -> Grid:
+def formal_grid(data: RunData, task: Task) -> Grid:
     """Accuracy and loss at the end of the training; of FIRST beside the replication's, at each test length."""
     formal = data.formal[task]
     section = formal.section
