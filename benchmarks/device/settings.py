@@ -1,4 +1,4 @@
-"""Settings without pydantic: defaults are read from the text of `attnscale/config.py`, which stays their only place."""
+"""Settings without pydantic: defaults are read from the text of `attnscale/config/`, which stays their only place."""
 
 import ast
 import types
@@ -11,7 +11,7 @@ from attnscale.errors import UserError
 if TYPE_CHECKING:
     from attnscale.config import ModelConfig, TrainingConfig
 
-CONFIG = Path(attnscale.__file__).with_name("config.py")
+TRAINING = Path(attnscale.__file__).with_name("config") / "training.py"
 
 
 class Attention(NamedTuple):
@@ -44,7 +44,7 @@ def presets() -> dict[str, dict[str, int]]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PRESETS":
             assert node.value is not None
             return cast(dict[str, dict[str, int]], ast.literal_eval(node.value))
-    raise AssertionError(f"{CONFIG} has no PRESETS")
+    raise AssertionError(f"{TRAINING} has no PRESETS")
 
 
 def model_settings(preset: str) -> "ModelConfig":
@@ -74,4 +74,4 @@ def parse_change(text: str) -> tuple[str, Any]:
 
 
 def _statements() -> list[ast.stmt]:
-    return ast.parse(CONFIG.read_text(encoding="utf-8")).body
+    return ast.parse(TRAINING.read_text(encoding="utf-8")).body

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent
 NOT_TRACKED = frozenset(
     f"attnscale{module}" for module in ("", ".attention.trial", ".cli", ".config", ".errors", ".progress")
 )
+NOT_TRACKED_FOLDER = "attnscale.config."
 
 
 def module_files(*modules: str) -> list[Path]:
@@ -29,7 +30,7 @@ def module_files(*modules: str) -> list[Path]:
     waiting = list(modules)
     while waiting:
         module = waiting.pop()
-        if module in found or module in NOT_TRACKED:
+        if module in found or module in NOT_TRACKED or module.startswith(NOT_TRACKED_FOLDER):
             continue
         path = _file_of(module)
         if path is None:  # `from package import name` where the name is no module

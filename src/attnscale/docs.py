@@ -13,7 +13,7 @@ SCHEMA_COMMAND = "attnscale schema --output config/schema.json"
 INTRODUCTION = f"""\
 # Configuration
 
-<!-- Made by `{PAGE_COMMAND}` from src/attnscale/config.py and docs.py; edit those. -->
+<!-- Made by `{PAGE_COMMAND}` from src/attnscale/config/ and docs.py; edit those. -->
 
 A run is one YAML file, such as `config/default.yaml`. It names only what differs from the defaults below: `name` and
 `arms` are required, everything else may be left out.
