@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -37,10 +38,25 @@ def one_thread():
 
 
 ARMS = list(FIRST_ARMS)
+OWN = '''
+import dataclasses
+import torch
+from attnscale.attention import Attention, register
+
+@register("{name}")
+@dataclasses.dataclass(frozen=True)
+class Own(Attention):
+    """Made for a test."""
+    formula = "f"
+    source = "s"
+    {body}
+'''
+LEARNED = """def learned(self, *, heads, training_length): return {'a': torch.ones(heads)}
+    def queries(self, q, c): """
 
 
 def scale_of(arm, train=(10, 30), test=(1000,)):
-    return make_scale(FIRST_ARMS[arm], train, test)
+    return make_scale(FIRST_ARMS[arm], train, test, heads=2, head_size=8)
 
 
 def network_of(task, arm, length):
@@ -224,11 +240,55 @@ class TestScales:
     def test_every_registered_attention_is_either_refused_or_trains(self):
         for name in registered():
             try:
-                scale = make_scale(FormalArm(attention=name), (10,), (100,))
+                scale = make_scale(FormalArm(attention=name), (10,), (100,), heads=1, head_size=16)
             except UserError:
                 continue
             losses = Trainer("first", [Place(10, 0)], scale, 3e-4).epoch(0, 3)
             assert torch.isfinite(losses).all(), name
+
+    @pytest.mark.parametrize("task", TASKS)
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ("def factor(self, c): raise ZeroDivisionError('none')", "fails on a small example: ZeroDivisionError"),
+            ("def factor(self, c): return c.n_B / (c.n_B < 500)", "factor of NAME returns numbers that are not finite"),
+            ("def factor(self, c): return c.n_B / (abs(c.n_B - 11) > 0)", "has no factor that is finite in float32"),
+            ("def factor(self, c): return c.n_B * 1e38", "has no factor that is finite in float32"),
+            ("def factor(self, c): return 0.25", "factor of NAME must return a tensor"),
+            ("def factor(self, c): return torch.rand_like(c.n_B)", "other numbers when asked twice"),
+            ("def check(self, **_): raise TypeError('no')", "fails on a small example: TypeError: no"),
+            ("def queries(self, q, c): return q[7]", "fails on a small example: IndexError"),
+            # The trainer would leave these out or work with other numbers, without a word.
+            ("def queries(self, q, c): return 5 * q", "does more with queries than"),
+            ("def queries(self, q, c): return q * torch.log(c.n_B)[:, None, None, None].to(q.dtype)", "than multiply"),
+            ("def queries(self, q, c): return q / q.norm(dim=-1, keepdim=True)", "does more with queries than"),
+            (
+                LEARNED
+                + "return q * (c.learned['a'][:, None, None] * torch.log(c.n_B)[:, None, None, None]).to(q.dtype)",
+                "than multiply",
+            ),
+            (LEARNED + "return q * torch.softmax(c.learned['a'], 0)[:, None, None].to(q.dtype)", "than multiplying"),
+            (LEARNED + "return q", "which no gradient reaches"),
+        ],
+    )
+    def test_own_modules_that_fail_or_do_more_than_scale_are_refused_in_one_sentence(self, task, body, words, tmp_path):
+        name = f"own_{zlib.crc32(f'{task} {body}'.encode())}"
+        path = tmp_path / f"{name}.py"
+        path.write_text(OWN.format(name=name, body=body), encoding="utf-8")
+        section = {"arms": {"a": {"attention": {"name": name, "module": str(path)}}}, "train_lengths": (10, 30)}
+        with pytest.raises(UserError, match=words.replace("NAME", name)) as caught:
+            parse_config({**MINIMAL, task: {**section, "test_lengths": (30, 1000)}}, "here")
+        assert f"{task}.arms.a.attention" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_what_all_heads_learn_together_is_no_scale_where_there_are_two(self, tmp_path):
+        path = tmp_path / "together.py"
+        body = LEARNED.replace("(heads)", "(1)") + "return q * c.learned['a'][:, None, None].to(q.dtype)"
+        path.write_text(OWN.format(name="together", body=body), encoding="utf-8")
+        section = {"arms": {"a": {"attention": {"name": "together", "module": str(path)}}}}
+        assert parse_config({**MINIMAL, "first": section}, "here").first is not None
+        with pytest.raises(UserError, match="together must learn one number per head"):
+            parse_config({**MINIMAL, "parity": section}, "here")
 
 
 class TestExactNetworks:

@@ -139,7 +139,10 @@ def train_arm(settings: FormalSettings, output: Path) -> None:
     """
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    scale = make_scale(settings.settings, settings.train_lengths, settings.test_lengths)
+    shape = SHAPES[settings.task]
+    scale = make_scale(
+        settings.settings, settings.train_lengths, settings.test_lengths, heads=shape.heads, head_size=shape.head_size
+    )
     places = [Place(length, seed) for length in settings.train_lengths for seed in settings.seeds]
     # In PARITY every token is a row of its own, so that only equal lengths can stand in one stack.
     together = [places] if settings.task == "first" else [list(v) for _, v in itertools.groupby(places, lambda p: p[0])]
