@@ -265,12 +265,18 @@ def claims(
 
 
 @app.command()
-def train_formal(settings: Settings, output: CsvFile) -> None:
+def train_formal(
+    settings: Settings,
+    output: CsvFile,
+    stop_with_parent: Annotated[
+        bool, typer.Option("--stop-with-parent", help="Stop when the process that started this one ends.")
+    ] = False,
+) -> None:
     """Train tiny transformers of one arm on FIRST or PARITY, all lengths and seeds at once, and test them."""
     from attnscale.formal.training import train_arm
 
     with checked([], [output]):
-        train_arm(_settings(FormalSettings, settings), output)
+        train_arm(_settings(FormalSettings, settings), output, stop_with_parent=stop_with_parent)
 
 
 @app.command()

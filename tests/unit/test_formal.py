@@ -2,7 +2,11 @@
 
 import itertools
 import math
+import subprocess
+import sys
+import time
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -382,6 +386,51 @@ class TestStages:
         with pytest.raises(UserError, match=r"first.csv lacks arm acl2022, train_length 10, seed 0"):
             read_complete(tmp_path / "first.csv", section)
 
+    def test_a_loss_that_is_not_finite_ends_the_training_and_leaves_no_table(self, tmp_path):
+        arms = {"a": {"attention": {"name": "attention_e_kappa", "kappa": 1e38}}}
+        _, settings = settings_of("first", "a", arms=arms, learning_rate=0.5)
+        with pytest.raises(UserError, match=r"loss of a on first at 10 bits is not finite in epoch 1 .*seed 0.*lower"):
+            train_arm(settings, tmp_path / "a.csv")
+        assert not list(tmp_path.iterdir())
+
+    def test_long_strings_of_parity_are_tested_in_parts_that_fit_into_memory(self):
+        trainer = Trainer("parity", [Place(10, 0), Place(10, 1)], scale_of("attention_o"), 3e-4, torch.float64)
+        test = Test(trainer, 150, 100)
+        parts = [batch.symbols_STKC.shape for batch in test._batches]
+        assert all(strings * rows**2 <= 2**20 for _, strings, rows, _ in parts)
+        assert sum(strings for _, strings, _, _ in parts) == 100
+        for row in test.rows(1):
+            weights = {name: value[row.place.seed] for name, value in trainer.weights.items()}
+            network, bits = network_of("parity", "attention_o", 10), test_strings("parity", row.place.seed, 150, 100)
+            with torch.inference_mode():
+                losses = torch.cat([network.losses(weights, bits[place : place + 1]) for place in range(100)])
+            assert row.loss == pytest.approx(float(losses.mean()), abs=1e-9)
+        assert Test(trainer, 40, 150)._batches[0].symbols_STKC.shape[1] == 100
+
+    def test_a_training_whose_workflow_was_killed_stops_and_writes_nothing(self, tmp_path):
+        """Its settings may be outdated when it ends, and it would write over a newer table."""
+        _, settings = settings_of("first", "attention_o", epochs=100_000)
+        code = (
+            "import os, subprocess, sys, time\n"
+            "child = subprocess.Popen([sys.executable, '-m', 'attnscale.cli', 'train-formal', *sys.argv[2:]])\n"
+            "print(child.pid, flush=True)\n"
+            "while not open(sys.argv[1]).read(): time.sleep(0.01)\n"
+            "os._exit(0)\n"
+        )
+        arguments = ["--settings", settings.canonical(), "--output", str(tmp_path / "a.csv"), "--stop-with-parent"]
+        with (tmp_path / "err").open("w") as err:
+            parent = subprocess.run(
+                [sys.executable, "-c", code, str(tmp_path / "err"), *arguments],
+                stdout=subprocess.PIPE, stderr=err, text=True, timeout=120,
+            )  # fmt: skip
+        pid = int(parent.stdout.split()[0])
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists()
+        assert "stopped by the end of the workflow" in (tmp_path / "err").read_text(encoding="utf-8")
+        assert [path.name for path in tmp_path.iterdir()] == ["err"]
+
 
 class TestConfiguration:
     def test_a_run_without_them_is_written_as_before_there_were_any(self):
@@ -412,3 +461,9 @@ class TestConfiguration:
     def test_a_bad_section_gets_one_sentence(self, section, words):
         with pytest.raises(UserError, match=words):
             parse_config({**MINIMAL, "first": section}, "here")
+
+    @pytest.mark.parametrize("key", ["train_lengths", "test_lengths"])
+    def test_strings_of_parity_whose_attention_fits_into_no_memory_are_refused(self, key):
+        assert parse_config({**MINIMAL, "parity": {key: [1000]}}, "here").parity is not None
+        with pytest.raises(UserError, match=rf"parity.{key}: 1001 is above 1000"):
+            parse_config({**MINIMAL, "parity": {key: [40, 1001]}}, "here")
