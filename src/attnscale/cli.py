@@ -512,7 +512,11 @@ def partial(
     part = finished_part(whole, Path("results") / whole.name)
     write_text(output, resolved_yaml(part))
     trained, wanted = len(part.runs(trained=True)), len(whole.runs(trained=True))
-    print(f"written: {output}, with {trained} of {wanted} trainings")
+    formal = "".join(
+        f", {len(part.formal[task].arms) if task in part.formal else 0} of {len(section.arms)} arms of {task}"
+        for task, section in whole.formal.items()
+    )
+    print(f"written: {output}, with {trained} of {wanted} trainings{formal}")
 
 
 @app.command()
