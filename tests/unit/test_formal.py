@@ -1,6 +1,7 @@
 """FIRST and PARITY: strings, the plain network against torch's, the stack against the plain network, the stages."""
 
 import itertools
+import json
 import math
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 
 from attnscale.attention import registered
 from attnscale.config import FIRST_ARMS, ExactSettings, FormalArm, FormalSettings, parse_config
@@ -383,8 +385,28 @@ class TestStages:
         with pytest.raises(UserError, match="the same arm"):
             collect_arms([files[0], files[0]], tmp_path / "twice.csv")
         collect_arms(files[:1], tmp_path / "first.csv")
-        with pytest.raises(UserError, match=r"first.csv lacks arm acl2022, train_length 10, seed 0"):
+        lacking = r"first.csv lacks arm acl2022, train_length 10, seed 0.*delete it and .*/formal/first/acl2022.csv and"
+        with pytest.raises(UserError, match=lacking):
             read_complete(tmp_path / "first.csv", section)
+
+    def test_an_arm_whose_table_was_cut_in_a_number_is_refused(self, tmp_path):
+        train_arm(settings_of("first", "attention_o")[1], tmp_path / "attention_o.csv")
+        text = (tmp_path / "attention_o.csv").read_text(encoding="utf-8")
+        (tmp_path / "attention_o.csv").write_text(text[:-3], encoding="utf-8")
+        with pytest.raises(UserError, match=r"attention_o.csv is cut short; delete it"):
+            collect_arms([tmp_path / "attention_o.csv"], tmp_path / "first.csv")
+
+    def test_the_order_of_seeds_makes_no_training_due(self):
+        assert settings_of("first", "ssmax", seeds=[4, 1])[1] == settings_of("first", "ssmax", seeds=[1, 4])[1]
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [("epochs", 0), ("test_every", 0), ("seeds", []), ("train_lengths", [1]), ("test_lengths", [])],
+    )
+    def test_settings_given_by_hand_are_checked_too(self, key, value):
+        given = {**settings_of("first", "ssmax")[1].model_dump(mode="json"), key: value}
+        with pytest.raises(ValidationError, match=key):
+            FormalSettings.model_validate_json(json.dumps(given))
 
     def test_a_loss_that_is_not_finite_ends_the_training_and_leaves_no_table(self, tmp_path):
         arms = {"a": {"attention": {"name": "attention_e_kappa", "kappa": 1e38}}}

@@ -37,8 +37,8 @@ def last_tests(tests: pd.DataFrame, section: FormalConfig) -> "pd.DataFrame":
 
 
 def by_seed(last: pd.DataFrame, section: FormalConfig, column: str, place: tuple[str, int, int]) -> list[float]:
-    """A column of `last_tests` at (arm, train_length, test_length), in the order of the seeds."""
-    return [float(last[column].loc[(*place, seed)]) for seed in section.seeds]
+    """A column of `last_tests` at (arm, train_length, test_length), by rising seed: intervals depend on the order."""
+    return [float(last[column].loc[(*place, seed)]) for seed in sorted(section.seeds)]
 
 
 def unscaled_arm(section: FormalConfig) -> str | None:
@@ -90,8 +90,10 @@ def formal_claims(config: Config, tests: Mapping[Task, pd.DataFrame]) -> list[tu
 
 def _pair(section: FirstConfig) -> tuple[str, str]:
     plain, scaled = unscaled_arm(section), scaled_arm(section)
-    if plain is None or scaled is None:
-        raise MissingError("two arms in first, attention_o on logits and acl2022 on query_input")
+    if plain is None:
+        raise MissingError("arm in first with attention_o and scales: logits")
+    if scaled is None:
+        raise MissingError("arm in first with acl2022 and scales: query_input")
     return plain, scaled
 
 

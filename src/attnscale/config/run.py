@@ -150,7 +150,8 @@ class Config(Section):
             task=task,
             arm=arm,
             settings=section.arms[arm],
-            seeds=section.seeds,
+            # Their order is no matter to any result.
+            seeds=tuple(sorted(section.seeds)),
             train_lengths=section.train_lengths,
             test_lengths=section.test_lengths,
             epochs=section.epochs,
