@@ -46,7 +46,7 @@ def verdicts(config, shares, parity=0.5):
                 rows.append((arm, train, seed, 1000, 10, share, 3 * (1 - share)))
     columns = ["arm", "train_length", "seed", "test_length", "epoch", "accuracy", "loss"]
     other = [
-        (arm, 20, seed, 20, 10, parity + 0.01 * (seed % 3), 0.69)
+        (arm, 20, seed, 20, 10, parity(seed) if callable(parity) else parity + 0.01 * (seed % 3), 0.69)
         for arm in config.parity.arms
         for seed in config.parity.seeds
     ]
@@ -88,6 +88,13 @@ def test_plain_attention_that_does_not_fail_leaves_part_of_the_claim():
 
 def test_parity_that_is_learned_refutes():
     assert verdicts(config_of(), usual, parity=0.97).loc[12, "verdict"] == NOT_REPRODUCED
+
+
+def test_a_single_network_that_has_found_parity_is_not_hidden_by_the_others():
+    table = verdicts(config_of(seeds=tuple(range(30))), usual, parity=lambda seed: 1.0 if seed == 4 else 0.5)
+    assert table.loc[12, "ci_high"] < 60
+    assert table.loc[12, "verdict"] == NOT_DECIDABLE
+    assert "% at 20 bits, below 60, with 1 of 30 networks above" in table.loc[12, "reason"]
 
 
 def test_two_seeds_decide_nothing():
