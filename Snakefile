@@ -34,7 +34,9 @@ onsuccess:
         Process().create_time(),
         time.time(),
     )
-    print(f"Done. The report is in results/{CONFIG.name}/report/index.html")
+    page = Path("results", CONFIG.name, "report", "index.html")
+    # Targets such as `first` write none.
+    print(f"Done. The report is in {page}" if page.is_file() else "Done.")
 
 
 localrules:

@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from attnscale.config import FIRST_ARMS, FirstConfig
 from attnscale.environment import describe
 from attnscale.formal.reference import Network, train_alone
-from attnscale.formal.scales import make_scale
+from attnscale.formal.scales import Scale, make_scale
 from attnscale.formal.training import SHAPES, Place, Trainer
 from benchmarks.turns import Entry, median_ratio, race
 
@@ -26,10 +26,16 @@ SECTION = FirstConfig()
 STEPS = 20
 
 
+def _scale() -> Scale:
+    shape = SHAPES["first"]
+    lengths = SECTION.train_lengths, SECTION.test_lengths
+    return make_scale(FIRST_ARMS[ARM], *lengths, heads=shape.heads, head_size=shape.head_size)
+
+
 def stacked() -> Iterator[None]:
     """All networks of an arm, `STEPS` steps a turn."""
     torch.set_num_threads(1)
-    scale = make_scale(FIRST_ARMS[ARM], SECTION.train_lengths, SECTION.test_lengths)
+    scale = _scale()
     places = [Place(length, seed) for length in SECTION.train_lengths for seed in SECTION.seeds]
     trainer, epoch = Trainer("first", places, scale, SECTION.learning_rate), 0
     while True:
@@ -41,7 +47,7 @@ def stacked() -> Iterator[None]:
 def one_by_one() -> Iterator[None]:
     """One network of each training length, `STEPS` steps a turn."""
     torch.set_num_threads(1)
-    scale = make_scale(FIRST_ARMS[ARM], SECTION.train_lengths, SECTION.test_lengths)
+    scale = _scale()
     while True:
         yield
         for length in SECTION.train_lengths:

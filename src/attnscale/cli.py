@@ -265,12 +265,18 @@ def claims(
 
 
 @app.command()
-def train_formal(settings: Settings, output: CsvFile) -> None:
+def train_formal(
+    settings: Settings,
+    output: CsvFile,
+    stop_with_parent: Annotated[
+        bool, typer.Option("--stop-with-parent", help="Stop when the process that started this one ends.")
+    ] = False,
+) -> None:
     """Train tiny transformers of one arm on FIRST or PARITY, all lengths and seeds at once, and test them."""
     from attnscale.formal.training import train_arm
 
     with checked([], [output]):
-        train_arm(_settings(FormalSettings, settings), output)
+        train_arm(_settings(FormalSettings, settings), output, stop_with_parent=stop_with_parent)
 
 
 @app.command()
@@ -506,7 +512,11 @@ def partial(
     part = finished_part(whole, Path("results") / whole.name)
     write_text(output, resolved_yaml(part))
     trained, wanted = len(part.runs(trained=True)), len(whole.runs(trained=True))
-    print(f"written: {output}, with {trained} of {wanted} trainings")
+    formal = "".join(
+        f", {len(part.formal[task].arms) if task in part.formal else 0} of {len(section.arms)} arms of {task}"
+        for task, section in whole.formal.items()
+    )
+    print(f"written: {output}, with {trained} of {wanted} trainings{formal}")
 
 
 @app.command()

@@ -78,6 +78,8 @@ def _sentence(finding: Any, root: type[BaseModel]) -> str:
         return "it is no JSON; check quotes and brackets"
     if finding["loc"] and finding["loc"][-1] == "[key]":
         right = PATTERNS[NAME] if isinstance(given, str) else "text; put it in quotes"
+        if kind == "string_too_long":
+            right = f"at most {context['max_length']} characters long; shorten it"
         return f"{_dotted(parts[:-1])}: the name {_key(given)} must be {right}"
     if kind == "union_tag_not_found":
         return f"{where}.kind is missing; add it, {_choices(_kinds(models))}"

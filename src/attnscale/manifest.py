@@ -61,9 +61,13 @@ def formal_files(config: Config) -> list[str]:
 
 def formal_arm_files(config: Config, task: str) -> list[str]:
     """Tests of each arm on a formal language, relative to the run's folder; none if it is off."""
-    return [
-        f"formal/{task}/{arm}.csv" for name, section in config.formal.items() if name == task for arm in section.arms
-    ]
+    sections = [section for name, section in config.formal.items() if name == task]
+    return [formal_arm_file(task, arm) for section in sections for arm in section.arms]
+
+
+def formal_arm_file(task: str, arm: str) -> str:
+    """Tests of one arm on a formal language, relative to the run's folder."""
+    return f"formal/{task}/{arm}.csv"
 
 
 def formal_tables(config: Config, task: str) -> list[str]:

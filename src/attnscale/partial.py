@@ -1,13 +1,16 @@
 """The part of a run that is finished: a configuration that can be evaluated and reported while the rest is computed."""
 
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from attnscale.checksums import check_checksums
-from attnscale.config import Config, parse_config
+from attnscale.config import Config, FormalConfig, Task, parse_config
 from attnscale.counts import steps, tokens_per_step
 from attnscale.errors import UserError
+from attnscale.formal.tables import read_complete, read_tests
+from attnscale.manifest import formal_arm_file
 from attnscale.records import RunRecord, TokensManifest, read_record
 
 
@@ -16,7 +19,8 @@ def finished_part(config: Config, run_dir: Path) -> Config:
 
     A training of other settings, as far as its record tells them, is not finished but due again. Test-time arms and
     branched arms stay for the seeds of which all weights that they need are there. Nothing that is finished is due
-    again under the result, since no settings of a training change.
+    again under the result, since no settings of a training change. Of a formal language the arms stay that are trained;
+    without one it is off.
 
     Args:
         config: the whole run.
@@ -43,7 +47,8 @@ def finished_part(config: Config, run_dir: Path) -> Config:
     run_seeds = tuple(seed for seed in config.seeds if any(seed in (arm.seeds or ()) for arm in arms.values()))
     snapshot_arms = tuple(name for name in config.evaluation.snapshot_arms if name in arms)
     evaluation = config.evaluation.model_copy(update={"snapshot_arms": snapshot_arms})
-    part = config.model_copy(update={"arms": arms, "seeds": run_seeds, "evaluation": evaluation})
+    formal: dict[str, Any] = {task: _formal_part(task, section, run_dir) for task, section in config.formal.items()}
+    part = config.model_copy(update={"arms": arms, "seeds": run_seeds, "evaluation": evaluation, **formal})
     # Copies are not checked.
     return parse_config(part.model_dump(mode="json"), f"the finished part of {run_dir}")
 
@@ -73,6 +78,27 @@ def _finished(config: Config, run_dir: Path, arm: str, seed: int) -> bool:
         and tokens.vocabulary_size <= limit.vocabulary_size
         and tokens.vocabulary_size == _vocabulary_size(weights)
     )
+
+
+def _formal_part(task: Task, section: FormalConfig, run_dir: Path) -> FormalConfig | None:
+    """The section of a formal language with the arms whose tests are there as it asks for them; None without one.
+
+    Raises:
+        UserError: the tests of an arm are damaged.
+    """
+    arms = {}
+    for name, arm in section.arms.items():
+        path = run_dir / formal_arm_file(task, name)
+        if not path.is_file():
+            continue
+        check_checksums([path])
+        read_tests(path)
+        try:
+            read_complete(path, section.model_copy(update={"arms": {name: arm}}))
+        except UserError:
+            continue  # of other seeds, lengths or epochs
+        arms[name] = arm
+    return section.model_copy(update={"arms": arms}) if arms else None
 
 
 def _vocabulary_size(weights: Path) -> int | None:

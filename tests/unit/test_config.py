@@ -95,6 +95,7 @@ WRONG = [
     ("name: 'A B'", ["name must be made of", "lower-case", "'A B'"]),
     ("name: ../up", ["name must be made of", "'../up'"]),
     (f"name: {'a' * 65}", ["name", "longer than 64"]),
+    (f"first: {{arms: {{{'a' * 65}: {{attention: ssmax}}}}}}", ["first.arms: the name aaa", "at most 64 characters"]),
     ("model: {preset: [a]}", ["model.preset must be 'compact', 'small' or 'smoke', not a list"]),
     ("model: {preset: {a: 1}}", ["model.preset must be", "not a map"]),
     ("evaluation: {lengths: [64.0]}", ["evaluation.lengths[0] must be a whole number, not 64.0"]),

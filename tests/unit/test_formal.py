@@ -1,12 +1,19 @@
 """FIRST and PARITY: strings, the plain network against torch's, the stack against the plain network, the stages."""
 
 import itertools
+import json
 import math
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 
 from attnscale.attention import registered
 from attnscale.config import FIRST_ARMS, ExactSettings, FormalArm, FormalSettings, parse_config
@@ -37,10 +44,25 @@ def one_thread():
 
 
 ARMS = list(FIRST_ARMS)
+OWN = '''
+import dataclasses
+import torch
+from attnscale.attention import Attention, register
+
+@register("{name}")
+@dataclasses.dataclass(frozen=True)
+class Own(Attention):
+    """Made for a test."""
+    formula = "f"
+    source = "s"
+    {body}
+'''
+LEARNED = """def learned(self, *, heads, training_length): return {'a': torch.ones(heads)}
+    def queries(self, q, c): """
 
 
 def scale_of(arm, train=(10, 30), test=(1000,)):
-    return make_scale(FIRST_ARMS[arm], train, test)
+    return make_scale(FIRST_ARMS[arm], train, test, heads=2, head_size=8)
 
 
 def network_of(task, arm, length):
@@ -224,11 +246,55 @@ class TestScales:
     def test_every_registered_attention_is_either_refused_or_trains(self):
         for name in registered():
             try:
-                scale = make_scale(FormalArm(attention=name), (10,), (100,))
+                scale = make_scale(FormalArm(attention=name), (10,), (100,), heads=1, head_size=16)
             except UserError:
                 continue
             losses = Trainer("first", [Place(10, 0)], scale, 3e-4).epoch(0, 3)
             assert torch.isfinite(losses).all(), name
+
+    @pytest.mark.parametrize("task", TASKS)
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ("def factor(self, c): raise ZeroDivisionError('none')", "fails on a small example: ZeroDivisionError"),
+            ("def factor(self, c): return c.n_B / (c.n_B < 500)", "factor of NAME returns numbers that are not finite"),
+            ("def factor(self, c): return c.n_B / (abs(c.n_B - 11) > 0)", "has no factor that is finite in float32"),
+            ("def factor(self, c): return c.n_B * 1e38", "has no factor that is finite in float32"),
+            ("def factor(self, c): return 0.25", "factor of NAME must return a tensor"),
+            ("def factor(self, c): return torch.rand_like(c.n_B)", "other numbers when asked twice"),
+            ("def check(self, **_): raise TypeError('no')", "fails on a small example: TypeError: no"),
+            ("def queries(self, q, c): return q[7]", "fails on a small example: IndexError"),
+            # The trainer would leave these out or work with other numbers, without a word.
+            ("def queries(self, q, c): return 5 * q", "does more with queries than"),
+            ("def queries(self, q, c): return q * torch.log(c.n_B)[:, None, None, None].to(q.dtype)", "than multiply"),
+            ("def queries(self, q, c): return q / q.norm(dim=-1, keepdim=True)", "does more with queries than"),
+            (
+                LEARNED
+                + "return q * (c.learned['a'][:, None, None] * torch.log(c.n_B)[:, None, None, None]).to(q.dtype)",
+                "than multiply",
+            ),
+            (LEARNED + "return q * torch.softmax(c.learned['a'], 0)[:, None, None].to(q.dtype)", "than multiplying"),
+            (LEARNED + "return q", "which no gradient reaches"),
+        ],
+    )
+    def test_own_modules_that_fail_or_do_more_than_scale_are_refused_in_one_sentence(self, task, body, words, tmp_path):
+        name = f"own_{zlib.crc32(f'{task} {body}'.encode())}"
+        path = tmp_path / f"{name}.py"
+        path.write_text(OWN.format(name=name, body=body), encoding="utf-8")
+        section = {"arms": {"a": {"attention": {"name": name, "module": str(path)}}}, "train_lengths": (10, 30)}
+        with pytest.raises(UserError, match=words.replace("NAME", name)) as caught:
+            parse_config({**MINIMAL, task: {**section, "test_lengths": (30, 1000)}}, "here")
+        assert f"{task}.arms.a.attention" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_what_all_heads_learn_together_is_no_scale_where_there_are_two(self, tmp_path):
+        path = tmp_path / "together.py"
+        body = LEARNED.replace("(heads)", "(1)") + "return q * c.learned['a'][:, None, None].to(q.dtype)"
+        path.write_text(OWN.format(name="together", body=body), encoding="utf-8")
+        section = {"arms": {"a": {"attention": {"name": "together", "module": str(path)}}}}
+        assert parse_config({**MINIMAL, "first": section}, "here").first is not None
+        with pytest.raises(UserError, match="together must learn one number per head"):
+            parse_config({**MINIMAL, "parity": section}, "here")
 
 
 class TestExactNetworks:
@@ -319,8 +385,73 @@ class TestStages:
         with pytest.raises(UserError, match="the same arm"):
             collect_arms([files[0], files[0]], tmp_path / "twice.csv")
         collect_arms(files[:1], tmp_path / "first.csv")
-        with pytest.raises(UserError, match=r"first.csv lacks arm acl2022, train_length 10, seed 0"):
+        lacking = r"first.csv lacks arm acl2022, train_length 10, seed 0.*delete it and .*/formal/first/acl2022.csv and"
+        with pytest.raises(UserError, match=lacking):
             read_complete(tmp_path / "first.csv", section)
+
+    def test_an_arm_whose_table_was_cut_in_a_number_is_refused(self, tmp_path):
+        train_arm(settings_of("first", "attention_o")[1], tmp_path / "attention_o.csv")
+        text = (tmp_path / "attention_o.csv").read_text(encoding="utf-8")
+        (tmp_path / "attention_o.csv").write_text(text[:-3], encoding="utf-8")
+        with pytest.raises(UserError, match=r"attention_o.csv is cut short; delete it"):
+            collect_arms([tmp_path / "attention_o.csv"], tmp_path / "first.csv")
+
+    def test_the_order_of_seeds_makes_no_training_due(self):
+        assert settings_of("first", "ssmax", seeds=[4, 1])[1] == settings_of("first", "ssmax", seeds=[1, 4])[1]
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [("epochs", 0), ("test_every", 0), ("seeds", []), ("train_lengths", [1]), ("test_lengths", [])],
+    )
+    def test_settings_given_by_hand_are_checked_too(self, key, value):
+        given = {**settings_of("first", "ssmax")[1].model_dump(mode="json"), key: value}
+        with pytest.raises(ValidationError, match=key):
+            FormalSettings.model_validate_json(json.dumps(given))
+
+    def test_a_loss_that_is_not_finite_ends_the_training_and_leaves_no_table(self, tmp_path):
+        arms = {"a": {"attention": {"name": "attention_e_kappa", "kappa": 1e38}}}
+        _, settings = settings_of("first", "a", arms=arms, learning_rate=0.5)
+        with pytest.raises(UserError, match=r"loss of a on first at 10 bits is not finite in epoch 1 .*seed 0.*lower"):
+            train_arm(settings, tmp_path / "a.csv")
+        assert not list(tmp_path.iterdir())
+
+    def test_long_strings_of_parity_are_tested_in_parts_that_fit_into_memory(self):
+        trainer = Trainer("parity", [Place(10, 0), Place(10, 1)], scale_of("attention_o"), 3e-4, torch.float64)
+        test = Test(trainer, 150, 100)
+        parts = [batch.symbols_STKC.shape for batch in test._batches]
+        assert all(strings * rows**2 <= 2**20 for _, strings, rows, _ in parts)
+        assert sum(strings for _, strings, _, _ in parts) == 100
+        for row in test.rows(1):
+            weights = {name: value[row.place.seed] for name, value in trainer.weights.items()}
+            network, bits = network_of("parity", "attention_o", 10), test_strings("parity", row.place.seed, 150, 100)
+            with torch.inference_mode():
+                losses = torch.cat([network.losses(weights, bits[place : place + 1]) for place in range(100)])
+            assert row.loss == pytest.approx(float(losses.mean()), abs=1e-9)
+        assert Test(trainer, 40, 150)._batches[0].symbols_STKC.shape[1] == 100
+
+    def test_a_training_whose_workflow_was_killed_stops_and_writes_nothing(self, tmp_path):
+        """Its settings may be outdated when it ends, and it would write over a newer table."""
+        _, settings = settings_of("first", "attention_o", epochs=100_000)
+        code = (
+            "import os, subprocess, sys, time\n"
+            "child = subprocess.Popen([sys.executable, '-m', 'attnscale.cli', 'train-formal', *sys.argv[2:]])\n"
+            "print(child.pid, flush=True)\n"
+            "while not open(sys.argv[1]).read(): time.sleep(0.01)\n"
+            "os._exit(0)\n"
+        )
+        arguments = ["--settings", settings.canonical(), "--output", str(tmp_path / "a.csv"), "--stop-with-parent"]
+        with (tmp_path / "err").open("w") as err:
+            parent = subprocess.run(
+                [sys.executable, "-c", code, str(tmp_path / "err"), *arguments],
+                stdout=subprocess.PIPE, stderr=err, text=True, timeout=120,
+            )  # fmt: skip
+        pid = int(parent.stdout.split()[0])
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists()
+        assert "stopped by the end of the workflow" in (tmp_path / "err").read_text(encoding="utf-8")
+        assert [path.name for path in tmp_path.iterdir()] == ["err"]
 
 
 class TestConfiguration:
@@ -352,3 +483,9 @@ class TestConfiguration:
     def test_a_bad_section_gets_one_sentence(self, section, words):
         with pytest.raises(UserError, match=words):
             parse_config({**MINIMAL, "first": section}, "here")
+
+    @pytest.mark.parametrize("key", ["train_lengths", "test_lengths"])
+    def test_strings_of_parity_whose_attention_fits_into_no_memory_are_refused(self, key):
+        assert parse_config({**MINIMAL, "parity": {key: [1000]}}, "here").parity is not None
+        with pytest.raises(UserError, match=rf"parity.{key}: 1001 is above 1000"):
+            parse_config({**MINIMAL, "parity": {key: [40, 1001]}}, "here")

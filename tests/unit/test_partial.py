@@ -14,6 +14,7 @@ from attnscale.cli import resolved_yaml
 from attnscale.config import Config, load_config, parse_config
 from attnscale.counts import steps, tokens_per_step
 from attnscale.errors import UserError
+from attnscale.formal.training import train_arm
 from attnscale.partial import finished_part
 
 WHOLE = """
@@ -150,3 +151,23 @@ def test_the_part_is_the_same_after_being_written_and_of_a_part_nothing_is_taken
     assert read == part
     assert list(read.arms) == list(part.arms)
     assert finished_part(read, tmp_path) == part
+
+
+def test_of_a_formal_language_the_arms_that_are_trained_stay(tmp_path):
+    section = {"seeds": [0, 1], "train_lengths": [10], "test_lengths": [20], "epochs": 2, "steps_per_epoch": 2}
+    given = {**yaml.safe_load(WHOLE), "first": {**section, "test_every": 1}, "parity": {**section, "test_every": 1}}
+    config = parse_config(given, "whole.yaml")
+    finish(tmp_path, "zeta 3", config=config)
+    assert finished_part(config, tmp_path).formal == {}
+    outdated = config.formal_settings("first", "acl2022").model_copy(update={"epochs": 3})
+    train_arm(outdated, tmp_path / "formal" / "first" / "acl2022.csv")
+    assert finished_part(config, tmp_path).formal == {}
+    path = tmp_path / "formal" / "first" / "ssmax.csv"
+    train_arm(config.formal_settings("first", "ssmax"), path)
+    part = finished_part(config, tmp_path)
+    assert (list(part.formal), list(part.formal["first"].arms)) == (["first"], ["ssmax"])
+    assert part.formal_settings("first", "ssmax") == config.formal_settings("first", "ssmax")
+    assert finished_part(part, tmp_path) == part
+    path.write_text("arm,train_length\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"ssmax.csv is damaged"):
+        finished_part(config, tmp_path)

@@ -44,6 +44,17 @@ def test_a_bad_configuration_gets_one_sentence_before_any_job(copied, old, new, 
     assert "Traceback" not in done.stderr
 
 
+def test_a_formal_language_that_is_off_is_refused_with_what_switches_it_on(tmp_path):
+    project = copy_project(tmp_path / "project")
+    done = project.snakemake("--cores", "1", "first", configfile="config/default.yaml", check=False)
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert "no section first; add `first: {}`" in errors[0]
+    assert "Traceback" not in done.stderr
+    assert not project.results.exists()
+
+
 def test_no_cores_are_refused(finished):
     done = finished.snakemake("--cores", "0", check=False)
     assert done.returncode == 1

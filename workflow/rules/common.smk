@@ -31,7 +31,6 @@ from attnscale.snapshots import snapshot_files, snapshot_steps
 from attnscale.user_files import matching_files
 from attnscale.workflow_times import write_workflow_times
 from attnscale.yaml_files import read_yaml
-from snakemake.exceptions import WorkflowError
 
 # A configuration file given by the user stands alone: merging it into the default would leave the
 # default's arms in it.
@@ -110,8 +109,9 @@ def formal_targets(task):
 
     def tables(wildcards):
         if task not in CONFIG.formal:
-            raise WorkflowError(
-                f"the configuration has no section {task}; add `{task}: {{}}`, or run the one of the paper, "
+            # What an input function raises as an error is told with a traceback.
+            sys.exit(
+                f"error: the configuration has no section {task}; add `{task}: {{}}`, or run the one of the paper, "
                 f"`snakemake {task} --cores all --configfile config/acl2022.yaml`"
             )
         return expand(

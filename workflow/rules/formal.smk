@@ -1,6 +1,7 @@
 # FIRST and PARITY of the ACL 2022 paper with tiny transformers; there only where the configuration has the sections.
 
 
+# `exec` and --stop-with-parent as in the rule train.
 rule train_formal:
     input:
         package_files("attnscale.formal.training"),
@@ -25,7 +26,9 @@ rule train_formal:
             wildcards.task, wildcards.formal_arm
         ).canonical(),
     shell:
-        "attnscale train-formal --settings {params.settings:q} --output {output:q} 2> {log:q}"
+        """
+        exec attnscale train-formal --settings {params.settings:q} --output {output:q} --stop-with-parent 2>{log:q}
+        """
 
 
 rule formal_table:

@@ -72,7 +72,7 @@ def write_claims(
 def claims_table(evidence: Evidence) -> pd.DataFrame:
     """The table of `write_claims`."""
     rows = []
-    names = {*evidence.config.arms, *(arm for section in evidence.config.formal.values() for arm in section.arms)}
+    arms = {*evidence.config.arms, *(arm for section in evidence.config.formal.values() for arm in section.arms)}
     for claim, title, decide in _all_claims(evidence):
         try:
             finding = _unless_few_seeds(decide(), evidence.config.claims.min_seeds)
@@ -81,7 +81,7 @@ def claims_table(evidence: Evidence) -> pd.DataFrame:
         estimate = finding.estimate_or_nan
         numbers = finding.published, estimate.mean, estimate.low, estimate.high
         reason = finding.reason
-        if reason.split(maxsplit=1)[0] not in names:
+        if reason.split(maxsplit=1)[0] not in arms:
             reason = reason[0].upper() + reason[1:]
         rows.append((claim, *numbers, finding.verdict, title, finding.quantity, reason))
     return pd.DataFrame(rows, columns=list(COLUMNS))

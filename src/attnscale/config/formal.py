@@ -130,13 +130,13 @@ class ParityConfig(FormalConfig):
         default=(20,),
         min_length=1,
         strict=False,
-        description="lengths n of training strings in bits; a network sees one of them",
+        description="lengths n of training strings in bits, at most 1000; a network sees one of them",
     )
     test_lengths: tuple[int, ...] = Field(
         default=(40,),
         min_length=1,
         strict=False,
-        description="lengths at which every network is tested, besides its own",
+        description="lengths at which every network is tested, besides its own; at most 1000",
     )
     epochs: int = Field(default=300, ge=1, le=100_000, description="epochs of training")
     test_every: int = Field(default=10, ge=1, description="epochs between two tests; the last epoch is always tested")
@@ -144,3 +144,13 @@ class ParityConfig(FormalConfig):
     learned_above: float = Field(
         default=60.0, gt=50, lt=100, description="percent; accuracy at the training length that counts as learning"
     )
+
+    @field_validator("train_lengths", "test_lengths")
+    @classmethod
+    def _check_memory(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        if lengths[-1] > 1000:
+            raise ValueError(
+                f"{lengths[-1]} is above 1000, where attention between all tokens takes too much memory; choose "
+                "shorter strings"
+            )
+        return lengths

@@ -122,12 +122,14 @@ class Config(Section):
             self._check_formal(task, section)
         return self
 
-    def _check_formal(self, task: str, section: FormalConfig) -> None:
+    def _check_formal(self, task: Task, section: FormalConfig) -> None:
         from attnscale.formal.scales import make_scale
+        from attnscale.formal.training import SHAPES
 
+        heads, head_size = SHAPES[task].heads, SHAPES[task].head_size
         for name, arm in section.arms.items():
             try:
-                make_scale(arm, section.train_lengths, section.test_lengths)
+                make_scale(arm, section.train_lengths, section.test_lengths, heads=heads, head_size=head_size)
             except UserError as error:
                 raise ValueError(f"{task}.arms.{name}.attention: {error}") from None
 
@@ -148,7 +150,8 @@ class Config(Section):
             task=task,
             arm=arm,
             settings=section.arms[arm],
-            seeds=section.seeds,
+            # Their order is no matter to any result.
+            seeds=tuple(sorted(section.seeds)),
             train_lengths=section.train_lengths,
             test_lengths=section.test_lengths,
             epochs=section.epochs,

@@ -1,12 +1,16 @@
 """What each stage depends on: made from a configuration by the methods of `Config`."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from attnscale.config.arms import AttentionSpec, PositionsSpec
 from attnscale.config.corpus import CorpusConfig, TokensConfig
 from attnscale.config.formal import FormalArm, Task
-from attnscale.config.section import Section
+from attnscale.config.section import Section, Seed
 from attnscale.config.training import ModelConfig, TrainingConfig
+
+_Length = Annotated[int, Field(ge=2)]
 
 
 class CorpusSettings(Section):
@@ -86,18 +90,18 @@ class FormalSettings(Section):
     task: Task
     arm: str
     settings: FormalArm
-    seeds: tuple[int, ...] = Field(strict=False)
-    train_lengths: tuple[int, ...] = Field(strict=False)
-    test_lengths: tuple[int, ...] = Field(strict=False)
-    epochs: int
-    steps_per_epoch: int
-    test_every: int
-    test_strings: int
-    learning_rate: float
+    seeds: tuple[Seed, ...] = Field(min_length=1, strict=False)
+    train_lengths: tuple[_Length, ...] = Field(min_length=1, strict=False)
+    test_lengths: tuple[_Length, ...] = Field(min_length=1, strict=False)
+    epochs: int = Field(ge=1)
+    steps_per_epoch: int = Field(ge=1)
+    test_every: int = Field(ge=1)
+    test_strings: int = Field(ge=1)
+    learning_rate: float = Field(gt=0, lt=1)
 
 
 class ExactSettings(Section):
     """What the run of the hand-built networks of a formal language depends on."""
 
     task: Task
-    lengths: tuple[int, ...] = Field(strict=False)
+    lengths: tuple[_Length, ...] = Field(min_length=1, strict=False)

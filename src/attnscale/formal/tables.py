@@ -17,13 +17,16 @@ def collect_arms(arms: Sequence[Path], output: Path) -> None:
     """Write the rows of all arms into one CSV file, in the order of the files.
 
     Raises:
-        UserError: a file is missing or damaged, or two hold the same arm.
+        UserError: a file is missing, damaged or cut short, or two hold the same arm.
     """
     tables = [read_tests(path) for path in arms]
     names = [str(table["arm"].iloc[0]) for table in tables]
     if len(set(names)) < len(names):
         raise UserError(f"two of the files hold the same arm ({', '.join(names)}); give each arm once")
     lines = [path.read_text(encoding="utf-8").splitlines(keepends=True) for path in arms]
+    for path, of_arm in zip(arms, lines, strict=True):
+        if not of_arm[-1].endswith("\n"):
+            raise UserError(f"{path} is cut short; delete it and run the pipeline again")
     write_text(output, "".join([*lines[0][:1], *(line for of_arm in lines for line in of_arm[1:])]))
 
 
@@ -55,16 +58,21 @@ def read_complete(path: Path, section: FormalConfig) -> pd.DataFrame:
         (arm, length, seed, test, epoch)
         for arm in [*order, *(arm for arm in section.arms if arm not in order)]
         for length in section.train_lengths
-        for seed in section.seeds
+        for seed in sorted(section.seeds)
         for test in sorted({length, *section.test_lengths})
         for epoch in epochs
     ]
     known = set(table.index)
     lacking = [key for key in wanted if key not in known]
     if lacking or len(table) != len(wanted):
-        told = ", ".join(f"{name} {value}" for name, value in zip(_KEYS, lacking[0], strict=True)) if lacking else ""
-        words = f"lacks {told}" if lacking else f"has {len(table)} rows where {len(wanted)} are asked for"
-        raise UserError(f"{path} {words}; delete it and run the pipeline again")
+        # Made of the arms' own tables, so that deleting it alone would bring the same one back.
+        parts = path.parent / "formal" / path.stem
+        if lacking:
+            told = ", ".join(f"{name} {value}" for name, value in zip(_KEYS, lacking[0], strict=True))
+            words, parts = f"lacks {told}", parts / f"{lacking[0][0]}.csv"
+        else:
+            words = f"has {len(table)} rows where {len(wanted)} are asked for"
+        raise UserError(f"{path} {words}; delete it and {parts} and run the pipeline again")
     return table.loc[wanted].reset_index()
 
 

@@ -6,7 +6,7 @@ Tensor names end in their shape:
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,12 @@ class Batch:
     """1 where the answer is yes, -1 where it is no."""
     cls: int
     """Row of the CLS token."""
+
+    def part(self, strings: slice) -> "Batch":
+        """Some of the strings."""
+        counts = None if self.log_counts_STK is None else self.log_counts_STK[:, strings].contiguous()
+        symbols, signs = self.symbols_STKC[:, strings].contiguous(), self.signs_ST[:, strings].contiguous()
+        return Batch(symbols, self.positions_KW, counts, signs, self.cls)
 
 
 def training_strings(task: Task, seed: int, length: int, epoch: int, count: int) -> Bits:
@@ -82,7 +88,7 @@ def position_features(task: Task, tokens: int, width: int, dtype: torch.dtype) -
     return positions_NW.to(dtype)
 
 
-def batch(task: Task, bits_STn: Sequence[Bits], width: int, dtype: torch.dtype) -> Batch:
+def batch(task: Task, bits_STn: Iterable[Bits], width: int, dtype: torch.dtype) -> Batch:
     """What a stack is given: the strings of each model, (T, n), in FIRST of different lengths n if need be.
 
     A network without order but for its position features treats equal tokens alike. In FIRST there are four kinds of
@@ -90,14 +96,21 @@ def batch(task: Task, bits_STn: Sequence[Bits], width: int, dtype: torch.dtype) 
     all n + 1 is attention over the four with ln(count) added to the logits. So a row stands for a kind, and a string
     of any length costs the same. In PARITY every place has features of its own, and a row is a token.
     """
-    signs_ST = torch.from_numpy(np.stack([answers(task, bits) for bits in bits_STn])).to(dtype)
+    signs, symbols, firsts, ones, zeros = [], [], [], [], []
+    for bits in bits_STn:  # one model after the other: the bits of all of them need not be there at once
+        signs.append(answers(task, bits))
+        if task == "parity":
+            symbols.append(whole_strings(task, bits)[0])
+            continue
+        firsts.append(bits[:, 0].copy())
+        ones.append(bits[:, 1:].sum(axis=1, dtype=np.int64))
+        zeros.append(bits.shape[1] - 1 - ones[-1])
+    signs_ST = torch.from_numpy(np.stack(signs)).to(dtype)
     if task == "parity":
-        symbols_STKC = _one_hot(torch.stack([whole_strings(task, bits)[0] for bits in bits_STn]), dtype)
+        symbols_STKC = _one_hot(torch.stack(symbols), dtype)
         tokens = symbols_STKC.shape[2]
         return Batch(symbols_STKC, position_features(task, tokens, width, dtype), None, signs_ST, tokens - 1)
-    firsts_ST = np.stack([bits[:, 0] for bits in bits_STn])
-    ones_ST = np.stack([bits[:, 1:].sum(axis=1, dtype=np.int64) for bits in bits_STn])
-    zeros_ST = np.array([[bits.shape[1] - 1] for bits in bits_STn]) - ones_ST
+    firsts_ST, ones_ST, zeros_ST = np.stack(firsts), np.stack(ones), np.stack(zeros)
     kinds_STK = np.stack([np.full_like(firsts_ST, CLS), firsts_ST, firsts_ST * 0, firsts_ST * 0 + 1], axis=2)
     counts_STK = np.stack([np.ones_like(ones_ST), np.ones_like(ones_ST), zeros_ST, ones_ST], axis=2)
     log_counts_STK = torch.log(torch.from_numpy(counts_STK).to(torch.float64)).to(dtype)

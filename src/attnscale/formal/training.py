@@ -6,6 +6,8 @@ Tensor names end in their shape: S networks, T strings of each.
 import csv
 import io
 import itertools
+import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnscale.config import FormalSettings, Task
+from attnscale.errors import UserError
 from attnscale.files import write_text
 from attnscale.formal.scales import Scale, make_scale
 from attnscale.formal.stack import Stack
@@ -24,8 +27,8 @@ from attnscale.progress import Reporter
 SHAPES: dict[Task, Shape] = {"first": Shape(16, 1, 64, 2), "parity": Shape(16, 2, 64, 2)}
 """Sizes in the paper."""
 COLUMNS = ("arm", "train_length", "seed", "test_length", "epoch", "accuracy", "loss")
-# Strings of each network in one forward pass of a test; bounds memory.
-_TESTED_AT_ONCE = 100
+# Strings of each network in one forward pass of a test, and their attention weights in PARITY; bounds memory.
+_TESTED_AT_ONCE, _WEIGHTS_AT_ONCE = 100, 2**20
 # Some kernels round the values that do not fill a processor's vector another way. A stack is filled up to a multiple of
 # this number, so that a network's bits do not depend on how many others there are.
 _FULL = 16
@@ -96,7 +99,7 @@ class Trainer:
         Returns:
             Losses before each step in nats, (S, steps).
         """
-        bits = [training_strings(self.task, place.seed, place.train_length, number, steps) for place in self.filled]
+        bits = (training_strings(self.task, place.seed, place.train_length, number, steps) for place in self.filled)
         whole = batch(self.task, bits, self.stack.shape.width, self.stack.dtype)
         losses = []
         for of_step in _by_step(whole):
@@ -111,12 +114,12 @@ class Test:
     def __init__(self, trainer: Trainer, length: int | None, strings: int) -> None:
         lengths = [length or place.train_length for place in trainer.filled]
         stack, pairs = trainer.stack, list(zip(trainer.filled, lengths, strict=True))
-        bits = [test_strings(trainer.task, place.seed, n, strings) for place, n in pairs]
+        bits = (test_strings(trainer.task, place.seed, n, strings) for place, n in pairs)
         self._stack, self._pairs, self._strings = stack, pairs[: len(trainer.places)], strings
-        parts = [slice(first, first + _TESTED_AT_ONCE) for first in range(0, strings, _TESTED_AT_ONCE)]
-        self._batches = [
-            batch(trainer.task, [of_one[part] for of_one in bits], stack.shape.width, stack.dtype) for part in parts
-        ]
+        whole = batch(trainer.task, bits, stack.shape.width, stack.dtype)
+        rows = whole.symbols_STKC.shape[2]
+        size = max(1, min(_TESTED_AT_ONCE, _WEIGHTS_AT_ONCE // rows**2))
+        self._batches = [whole.part(slice(first, first + size)) for first in range(0, strings, size)]
         self._factors_S11 = stack.factors([n + 1 for n in lengths])
 
     def rows(self, epoch: int) -> Iterator[Row]:
@@ -129,17 +132,26 @@ class Test:
             yield Row(place, n, epoch, right / self._strings, loss)
 
 
-def train_arm(settings: FormalSettings, output: Path) -> None:
+def train_arm(settings: FormalSettings, output: Path, *, stop_with_parent: bool = False) -> None:
     """Train all networks of one arm and test them on the way.
 
     Args:
         settings: the arm, lengths, seeds and epochs.
         output: CSV file with the columns arm, train_length, seed, test_length, epoch, accuracy (a share) and loss
             (nats), by training length, seed, test length and epoch.
+        stop_with_parent: stop when the process that started this one is gone, so that a killed workflow leaves nobody
+            behind who later writes what another configuration has asked for.
+
+    Raises:
+        UserError: a loss is not finite, or the training was left behind.
     """
+    parent = os.getppid()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    scale = make_scale(settings.settings, settings.train_lengths, settings.test_lengths)
+    shape = SHAPES[settings.task]
+    scale = make_scale(
+        settings.settings, settings.train_lengths, settings.test_lengths, heads=shape.heads, head_size=shape.head_size
+    )
     places = [Place(length, seed) for length in settings.train_lengths for seed in settings.seeds]
     # In PARITY every token is a row of its own, so that only equal lengths can stand in one stack.
     together = [places] if settings.task == "first" else [list(v) for _, v in itertools.groupby(places, lambda p: p[0])]
@@ -151,12 +163,19 @@ def train_arm(settings: FormalSettings, output: Path) -> None:
         if length is None or any(place.train_length != length for place in trainer.places)
     ]
     rows: dict[tuple[Place, int, int], Row] = {}
-    with Reporter(f"train {settings.task} {settings.arm}", settings.epochs, unit="epoch") as reporter:
+    title = f"train {settings.task} {settings.arm}"
+    with Reporter(title, settings.epochs, unit="epoch") as reporter:
         for epoch in range(1, settings.epochs + 1):
             losses = [trainer.epoch(epoch - 1, settings.steps_per_epoch) for trainer in trainers]
+            for trainer, part in zip(trainers, losses, strict=True):
+                for place, finite in zip(trainer.places, part.isfinite().all(dim=1).tolist(), strict=True):
+                    _refuse_unless(finite, settings, place, place.train_length, epoch)
+            if stop_with_parent and os.getppid() != parent:
+                raise UserError(f"{title} was stopped by the end of the workflow that started it; run it again")
             if epoch % settings.test_every and epoch < settings.epochs:
                 continue
             for row in itertools.chain.from_iterable(test.rows(epoch) for test in tests):
+                _refuse_unless(math.isfinite(row.loss), settings, row.place, row.test_length, epoch)
                 rows[row.place, row.test_length, epoch] = row
             loss = float(torch.cat([part.flatten() for part in losses]).double().mean())
             reporter.update(epoch, f"{len(places)} networks, training loss {loss:.4f}")
@@ -168,6 +187,15 @@ def train_arm(settings: FormalSettings, output: Path) -> None:
         figures = f"{row.accuracy:.9g}", f"{row.loss:.9g}"
         table.writerow([settings.arm, *row.place, row.test_length, row.epoch, *figures])
     write_text(output, text.getvalue())
+
+
+def _refuse_unless(finite: bool, settings: FormalSettings, place: Place, length: int, epoch: int) -> None:
+    if not finite:
+        raise UserError(
+            f"the loss of {settings.arm} on {settings.task} at {length} bits is not finite in epoch {epoch} (trained "
+            f"on {place.train_length} bits, seed {place.seed}); lower {settings.task}.learning_rate or take another "
+            "attention"
+        )
 
 
 def _by_step(whole: Batch) -> Iterator[Batch]:

@@ -84,10 +84,10 @@ def _published(formal: Formal, arm: str, test: int | None, column: str, digits: 
 def exact_sentence(data: RunData) -> str:
     """How the hand-built networks did."""
     tables = [formal.exact for formal in data.formal.values()]
-    strings = sum(int(count) for table in tables for count in table["strings"])
+    answers = sum(int(count) for table in tables for count in table["strings"])
     right = sum(round(a * n) for table in tables for a, n in zip(table["accuracy"], table["strings"], strict=True))
     longest = max(int(n) for table in tables for n in table["length"])
-    return f"They answer {right:,} of {count(strings, 'string')} of up to {longest:,} bits rightly."
+    return f"{right:,} of their {count(answers, 'answer')} to strings of up to {longest:,} bits are right."
 
 
 def parity_sentence(data: RunData) -> str:

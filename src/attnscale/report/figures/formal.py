@@ -39,11 +39,8 @@ def draw_first_loss(data: RunData) -> Drawing:
         for arm in arms:
             rows = _rows(formal.tests, arm, train, test)
             _band(axis, rows, "loss", looks[arm])
-        axis.set_title(f"trained on {train} bits")
-        axis.yaxis.set_major_locator(few_ticks(4))
-        axis.xaxis.set_major_locator(few_ticks(4))
-        axis.set_ylim(bottom=0)
-        axis.set_xlim(left=0)
+        _trained_on(axis, train)
+    _from_zero(axes)
     _name(axes[-1], arms, looks)  # where losses are smallest
     figure.supxlabel("epochs", fontsize=9, y=0.01)
     told = [
@@ -53,7 +50,8 @@ def draw_first_loss(data: RunData) -> Drawing:
     ]
     caption = (
         f"FIRST: loss at {test} bits (nats) over the epochs of training, one panel per training length. Lines are "
-        f"means over {len(formal.section.seeds)} seeds, bands hold the middle {100 * (1 - 2 * _TAIL):.0f} % of them."
+        f"{_means_over(formal)}"
+        + (f", bands hold the middle {100 * (1 - 2 * _TAIL):.0f} % of them." if len(formal.section.seeds) > 1 else ".")
     )
     alt = f"Line charts of test loss against epochs. At the end, in nats, {'; '.join(told)}."
     return finish(figure, "first_loss", caption, alt)
@@ -93,8 +91,9 @@ def draw_first_by_scale(data: RunData) -> Drawing:
         direct_labels(axis, ends, labels, looks)
     axes[-1].set_xlabel("bits of a training string (log scale)")
     caption = (
-        f"FIRST: which scale generalises. Accuracy at the end of the training, mean over {len(section.seeds)} seeds "
-        f"with {100 * data.config.statistics.confidence:g} % intervals; dashed: a coin."
+        f"FIRST: which scale generalises. Accuracy at the end of the training, {_means_over(formal)}"
+        + (f" with {100 * data.config.statistics.confidence:g} % intervals" if len(section.seeds) > 1 else "")
+        + "; dashed: a coin."
     )
     return finish(figure, "first_by_scale", caption, f"Line charts of accuracy in percent. {joined(told)}.")
 
@@ -108,13 +107,10 @@ def draw_parity(data: RunData) -> Drawing:
         for arm in formal.arms:
             for _, rows in _rows(formal.tests, arm, train, train).groupby("seed", sort=True):
                 points = dict(zip(rows["epoch"], rows["loss"], strict=True))
-                line(axis, points, looks[arm], markers=False, linewidth=0.8, alpha=0.6)
+                line(axis, points, looks[arm], markers=len(points) == 1, linewidth=0.8, alpha=0.6)
         axis.axhline(_COIN, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0.9)
-        axis.set_title(f"trained on {train} bits")
-        axis.yaxis.set_major_locator(few_ticks(4))
-        axis.xaxis.set_major_locator(few_ticks(4))
-        axis.set_ylim(bottom=0)
-        axis.set_xlim(left=0)
+        _trained_on(axis, train)
+    _from_zero(axes)
     _name(axes[0], formal.arms, looks, top=0.5)
     figure.supxlabel("epochs", fontsize=9, y=0.01)
     told = [
@@ -123,7 +119,9 @@ def draw_parity(data: RunData) -> Drawing:
         for train in formal.section.train_lengths
     ]
     caption = "PARITY: loss at the training length (nats) over the epochs, a line per arm and seed; dashed: a coin."
-    alt = f"Line charts of loss against epochs. At the end, means in nats: {joined(told)}. A coin has 0.69."
+    alt = (
+        f"Line charts of loss against epochs. At the end, means in nats: {joined(told)}. A coin has {unsigned(_COIN)}."
+    )
     return finish(figure, "parity_loss", caption, alt)
 
 
@@ -152,9 +150,16 @@ def draw_exact(data: RunData) -> Drawing:
     return finish(figure, "exact_networks", caption, f"Line chart of cross-entropy in nats. {joined(told)}.")
 
 
+def _means_over(formal: Formal) -> str:
+    seeds = len(formal.section.seeds)
+    return f"means over {seeds} seeds" if seeds > 1 else "of one seed"
+
+
 def _looks(formal: Formal) -> dict[str, Look]:
     return {
-        arm: Look(COLOURS[place % len(COLOURS)][0], MARKERS[place % len(MARKERS)], DASHES[place // len(COLOURS)])
+        arm: Look(
+            COLOURS[place % len(COLOURS)][0], MARKERS[place % len(MARKERS)], DASHES[place // len(COLOURS) % len(DASHES)]
+        )
         for place, arm in enumerate(formal.arms)
     }
 
@@ -170,7 +175,21 @@ def _band(axis: Axes, rows: pd.DataFrame, column: str, look: Look) -> None:
     }
     lows, highs = ([float(np.quantile(v, tail)) for v in by_epoch.values()] for tail in (_TAIL, 1 - _TAIL))
     axis.fill_between(list(by_epoch), lows, highs, color=look.colour, alpha=0.18, linewidth=0)
-    line(axis, {n: math.fsum(v) / len(v) for n, v in by_epoch.items()}, look, markers=False, linewidth=1.4)
+    # A single test makes no line.
+    means = {n: math.fsum(v) / len(v) for n, v in by_epoch.items()}
+    line(axis, means, look, markers=len(means) == 1, linewidth=1.4)
+
+
+def _trained_on(axis: Axes, train: int) -> None:
+    axis.set_title(f"trained on {train} bits")
+    axis.yaxis.set_major_locator(few_ticks(4))
+    axis.xaxis.set_major_locator(few_ticks(4))
+
+
+def _from_zero(axes: Sequence[Axes]) -> None:
+    """Both axes from zero; only when all is drawn, for the panels share them and a limit that is set stays."""
+    axes[0].set_ylim(bottom=0)
+    axes[0].set_xlim(left=0)
 
 
 def _name(axis: Axes, arms: Iterable[str], looks: Mapping[str, Look], top: float = 0.96) -> None:
