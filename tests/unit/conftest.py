@@ -3,11 +3,13 @@
 import json
 import os
 import random
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from attnscale import attention
 from attnscale.config import EncoderSettings, EvaluationSetSettings, TokensConfig, TokensSettings, TrainSettings
 from attnscale.corpus.documents import content_hash
 from attnscale.environment import describe
@@ -30,6 +32,17 @@ def _torch_as_it_was():
     yield
     torch.set_num_threads(before)
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def _variants_as_they_were(monkeypatch):
+    """A test's own attention is nobody else's: its module and what it registered go with the test."""
+    modules = set(sys.modules)
+    monkeypatch.setattr(attention, "_REGISTRY", dict(attention.registered()))
+    yield
+    for name in set(sys.modules) - modules:
+        if name.startswith("attnscale_user_"):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

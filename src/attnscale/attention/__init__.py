@@ -96,11 +96,18 @@ def load_module(module: str) -> None:
     try:
         spec.loader.exec_module(loaded)
     except UserError:
-        del sys.modules[name]
+        _forget(name)
         raise
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
+        _forget(name)
         raise UserError(f"module {module} does not import: {told(error)}") from error
+
+
+def _forget(module: str) -> None:
+    """Nothing stays of a module that failed half-way, neither itself nor the variants that it had registered."""
+    del sys.modules[module]
+    for name in [name for name, variant in _REGISTRY.items() if variant.__module__ == module]:
+        del _REGISTRY[name]
 
 
 def variant_class(name: str, module: str | None = None) -> type[Attention]:
