@@ -68,6 +68,7 @@ def test_the_published_pattern_is_reproduced():
     assert table["verdict"].tolist() == [REPRODUCED] * 3
     assert table.loc[10, "published"] == pytest.approx(97.6 - 51.3)
     assert table.loc[10, "measured"] == pytest.approx(46.0)
+    assert table.loc[[10, 11], "quantity"].str.endswith("published: the replication's").all()
     assert table.loc[11, "published"] == pytest.approx((0.650 - 12.29 + 0.0 - 4.82) / 2)
     # A sentence starts with a capital letter, but for the name of an arm.
     assert table.loc[10, "reason"].startswith("attention_o gets 52.1")

@@ -6,7 +6,7 @@ from attnscale.config import parse_config
 from attnscale.formal.tables import read_complete, read_exact
 from attnscale.report.data import Formal
 from attnscale.report.figures import formal as module
-from attnscale.report.formal import exact_sentence, parity_sentence
+from attnscale.report.formal import exact_sentence, formal_grid, parity_sentence
 from tests.unit import synthetic_run
 
 
@@ -83,3 +83,24 @@ def test_answers_are_counted_and_not_strings_twice(tmp_path):
     assert parity_sentence(data).startswith(
         "After 20 epochs of 100 strings, 0 of 6 networks are right on more than 60 %"
     )
+
+
+def test_the_table_tells_first_who_has_learned_and_who_is_right_on_every_string(monkeypatch, tmp_path):
+    # At its own length only what was trained on 10 bits is right, and beyond it nothing is.
+    monkeypatch.setattr(
+        synthetic_run, "right_share", lambda task, arm, train, seed, test, *_: 1.0 if train == test == 10 else 0.5
+    )
+    section = {**SHORT, "train_lengths": (10, 30), "test_lengths": (1000,)}
+    blocks = formal_grid(Data(tmp_path / "run", first=section), "first").blocks
+    assert [block.title for block in blocks] == [
+        "networks of 3 that are right on every string, at the training length",
+        "accuracy, %, at the training length",
+        "loss in nats, at the training length",
+        "networks of 3 that are right on every string, at 1,000 bits",
+        "accuracy, %, at 1,000 bits",
+        "loss in nats, at 1,000 bits",
+    ]
+    assert [[field.text for field in block.lines[0].fields] for block in (blocks[0], blocks[3])] == [
+        ["3", "0"],
+        ["0", "0"],
+    ]

@@ -135,7 +135,10 @@ def seeds_notes(data: RunData) -> list[str]:
     notes = []
     if len(numbers) == 1 and most < needed:
         what = "one seed" if most == 1 else count(most, "seed")
-        subject = "Everything here rests on" if data.same_seeds else "Every arm rests on"
+        what_rests = "Everything here" if data.same_seeds else "Every arm"
+        if data.formal:  # these have seeds of their own
+            what_rests = "The language model" if data.same_seeds else "Every arm of the language model"
+        subject = f"{what_rests} rests on"
         notes.append(
             f"{subject} {what}: it is indicative. Differences between separately trained arms change "
             f"from seed to seed, and claims are decided with {needed} seeds or more."

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pandas as pd
+
 from attnscale import published_formal
 from attnscale.analysis.formal_claims import by_seed, last_tests, over_seeds
 from attnscale.analysis.intervals import Estimate
@@ -36,15 +38,23 @@ def curve_arms(formal: Formal) -> list[str]:
 
 
 def formal_grid(data: RunData, task: Task) -> Grid:
-    """Accuracy and loss at the end of the training; of FIRST beside the replication's, at each test length."""
+    """What networks do at the end of the training, at their own length and at each test length.
+
+    The first blocks tell whether they have learned at all: what has not cannot generalise. FIRST stands beside the
+    numbers of the replication.
+    """
     formal = data.formal[task]
     section = formal.section
+    last = last_tests(formal.tests, section)
     blocks = []
-    # Of PARITY the training length itself is what matters.
-    tests: list[int | None] = [*section.test_lengths] if task == "first" else [None, *section.test_lengths]
-    for test in tests:
+    for test in (None, *section.test_lengths):
+        where = f"at {test:,} bits" if test else "at the training length"
+        right = [
+            Line(arm, "", tuple(Field(str(_all_right(last, arm, n, test or n))) for n in section.train_lengths))
+            for arm in formal.arms
+        ]
+        blocks.append(Block(f"networks of {len(section.seeds)} that are right on every string, {where}", tuple(right)))
         for column, unit, digits in (("percent", "accuracy", 1), ("loss", "loss in nats", 2)):
-            where = f"at {test} bits" if test else "at the training length"
             lines = []
             for arm in formal.arms:
                 found = [at_the_end(data, task, arm, n, test or n, column) for n in section.train_lengths]
@@ -53,6 +63,11 @@ def formal_grid(data: RunData, task: Task) -> Grid:
                 lines += _published(formal, arm, test, column, digits)
             blocks.append(Block(f"{unit}{', %' if column == 'percent' else ''}, {where}", tuple(lines)))
     return Grid(("", *(f"trained on {n}" for n in section.train_lengths)), tuple(blocks))
+
+
+def _all_right(last: pd.DataFrame, arm: str, train: int, test: int) -> int:
+    """How many networks of an arm answer every string of a test rightly."""
+    return int((last["percent"].loc[(arm, train, test)] == 100.0).sum())
 
 
 def _field(estimate: Estimate, digits: int) -> Field:
