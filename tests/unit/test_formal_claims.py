@@ -75,6 +75,16 @@ def test_the_published_pattern_is_reproduced():
     assert table.loc[12, "reason"].startswith("attention_o gets 50.88")
 
 
+def test_where_no_network_has_a_loss_left_it_is_said():
+    table = verdicts(
+        config_of(), lambda arm, train, seed: 1.0 - 0.002 * (seed % 3) if train == 30 else usual(arm, train, seed)
+    )
+    assert table.loc[11, "reason"].endswith(
+        "it is not clearly smaller trained on 30 bits (0.00 [0.00, 0.00] nats; neither has a loss left)."
+    )
+    assert "neither" not in verdicts(config_of(), usual).loc[11, "reason"]
+
+
 def test_a_scale_that_mends_nothing_refutes():
     table = verdicts(config_of(), lambda arm, train, seed: 0.52 if arm == "attention_o" else 0.5)
     assert table.loc[11, "verdict"] == NOT_REPRODUCED

@@ -4,9 +4,10 @@ import pytest
 
 from attnscale.config import parse_config
 from attnscale.formal.tables import read_complete, read_exact
+from attnscale.report import page
 from attnscale.report.data import Formal
 from attnscale.report.figures import formal as module
-from attnscale.report.formal import exact_sentence, formal_grid, parity_sentence
+from attnscale.report.formal import curve_arms, exact_sentence, formal_grid, parity_sentence
 from tests.unit import synthetic_run
 
 
@@ -35,6 +36,20 @@ def drawn(monkeypatch):
     monkeypatch.setattr(module, "finish", lambda figure, name, caption, alt: (figure, caption, alt))
 
 
+MINE = '''
+from dataclasses import dataclass
+from attnscale.attention import Attention, register
+
+@register("mine_of_formal")
+@dataclass(frozen=True)
+class Mine(Attention):
+    """As sharp again."""
+    formula = "2 / sqrt(d)"
+    source = "nobody"
+    def factor(self, context):
+        return 2 / context.head_size**0.5 + 0 * context.n_B
+'''
+
 SHORT = {"epochs": 20, "test_every": 10, "seeds": (0, 1, 2)}
 
 
@@ -52,9 +67,32 @@ def test_no_panel_cuts_off_what_another_has_drawn(drawn, monkeypatch, tmp_path):
     data = Data(tmp_path / "run", first=SHORT, parity={**SHORT, "train_lengths": (10, 20)})
     for draw in (module.draw_first_loss, module.draw_parity):
         axes = draw(data)[0].axes
-        assert all(axis.get_ylim()[0] == 0 for axis in axes)
-        # 1.4 times 0.9, the loss of the later panels.
+        # 1.4 times 0.1 and 0.9, the losses of the panels.
+        assert all(axis.get_ylim()[0] < 0.14 for axis in axes)
         assert all(axis.get_ylim()[1] > 1.26 for axis in axes)
+
+
+def test_an_attention_of_ones_own_stands_in_the_figure_after_the_papers(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    arms = {
+        **{name: {"attention": name} for name in ("attention_o", "ssmax")},
+        "mine": {"attention": {"name": "mine_of_formal", "module": str(tmp_path / "mine.py")}},
+    }
+    data = Data(tmp_path / "run", first={**SHORT, "arms": arms})
+    assert curve_arms(data.formal["first"]) == ["attention_o", "mine"]
+    told = {formula.arm: formula for formula in page._formal_formulas(data, "first")}
+    assert (told["mine"].formula, told["mine"].source) == ("2 / sqrt(d)", "nobody")
+    assert told["mine"].origin == "on the logits"
+
+
+def test_a_network_that_was_right_only_on_the_way_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        synthetic_run,
+        "right_share",
+        lambda task, arm, train, seed, test, done: 0.59 if done < 1 else 0.5,
+    )
+    told = parity_sentence(Data(tmp_path / "run", parity=SHORT))
+    assert "the best is right on 50.0 %, and the best of all tests on the way has 59.0 %." in told
 
 
 def test_a_single_test_is_seen_though_it_makes_no_line(drawn, tmp_path):

@@ -18,6 +18,8 @@ from attnscale.config import Config, FirstConfig, FormalConfig, ParityConfig, St
 
 # Parts of a point or a nat that are still told apart: sums of whole numbers are the same bits in any order.
 _FINEST = 1e-6
+_NO_LOSS = 0.005
+"""Nats that are printed as 0.00."""
 
 
 def over_seeds(values_S: Sequence[float], statistics: StatisticsConfig) -> Estimate:
@@ -68,12 +70,12 @@ def formal_claims(config: Config, tests: Mapping[Task, pd.DataFrame]) -> list[tu
         train, test = first.train_lengths[0], first.test_lengths[0]
         claims += [
             (
-                f"FIRST, is the first bit 1: trained on {train} bits, plain attention fails at {test} (below "
+                f"FIRST, is the first bit 1: trained on {train:,} bits, plain attention fails at {test:,} (below "
                 f"{first.fails_below:g} %), and ln n on the query input mends it (above {first.solves_above:g} %).",
                 lambda: _mends(config.statistics, first, last_tests(tests["first"], first)),
             ),
             (
-                f"FIRST: at every training length the loss at {test} bits is smaller with ln n on the query input.",
+                f"FIRST: at every training length the loss at {test:,} bits is smaller with ln n on the query input.",
                 lambda: _smaller_losses(config.statistics, first, last_tests(tests["first"], first)),
             ),
         ]
@@ -113,7 +115,7 @@ def _mends(statistics: StatisticsConfig, section: FirstConfig, last: pd.DataFram
         Statement(solves, f"{scaled} gets {percent['scaled']} %, {words[solves]}above {section.solves_above:g}"),
         Statement(better, f"the difference is {number(gain)} points, {words[better]}above zero"),
     ]
-    quantity = f"{scaled} minus {plain}, trained on {train} bits, tested on {test}, points"
+    quantity = f"{scaled} minus {plain}, trained on {train:,} bits, tested on {test:,}, points"
     printed = math.nan
     if test == published_formal.TEST_LENGTH and train in published_formal.SCALED:
         printed = published_formal.SCALED[train].percent - published_formal.UNSCALED[train].percent
@@ -123,24 +125,31 @@ def _mends(statistics: StatisticsConfig, section: FirstConfig, last: pd.DataFram
 def _smaller_losses(statistics: StatisticsConfig, section: FirstConfig, last: pd.DataFrame) -> Finding:
     plain, scaled = _pair(section)
     test = section.test_lengths[0]
-    differences = {}
+    differences, none_left = {}, set()
     for train in section.train_lengths:
         theirs, ours = (by_seed(last, section, "loss", (arm, train, test)) for arm in (plain, scaled))
         differences[train] = [a - b for a, b in zip(ours, theirs, strict=True)]
+        if max(*theirs, *ours) < _NO_LOSS:
+            none_left.add(train)
     estimates = {train: over_seeds(values, statistics) for train, values in differences.items()}
     states = {train: _state(e, e.high < 0, e.low > 0) for train, e in estimates.items()}
     words = {"shown": "is smaller", "refuted": "is larger", "open": "is not clearly smaller"}
     statements = []
     for state, text in words.items():
         trains = [train for train, found in states.items() if found == state]
-        told = listed([f"{train} bits ({number(estimates[train])} nats)" for train in trains])
+        told = listed(
+            [
+                f"{train:,} bits ({number(estimates[train])} nats{'; neither has a loss left' * (train in none_left)})"
+                for train in trains
+            ]
+        )
         statements += [
             Statement(states[train], f"it {text} trained on {told}" if place == 0 else "")
             for place, train in enumerate(trains)
         ]
     of_seeds = zip(*differences.values(), strict=True)
     mean = over_seeds([math.fsum(of_seed) / len(of_seed) for of_seed in of_seeds], statistics)
-    quantity = f"loss of {scaled} minus loss of {plain} at {test} bits, mean over training lengths, nats"
+    quantity = f"loss of {scaled} minus loss of {plain} at {test:,} bits, mean over training lengths, nats"
     printed = [
         published_formal.SCALED[train].loss - published_formal.UNSCALED[train].loss
         for train in section.train_lengths
@@ -162,11 +171,11 @@ def _not_learned(statistics: StatisticsConfig, section: ParityConfig, last: pd.D
         below = estimate.high < section.learned_above
         state = _state(estimate, below and not learned, estimate.low >= section.learned_above)
         compared = "not below" if state == "refuted" else "below" if below else "not clearly below"
-        text = f"{arm} gets {number(estimate, signed=False)} % at {train} bits, {compared} {section.learned_above:g}"
+        text = f"{arm} gets {number(estimate, signed=False)} % at {train:,} bits, {compared} {section.learned_above:g}"
         above = f", with {learned} of {len(section.seeds)} networks above" if learned and state == "open" else ""
         statements.append(Statement(state, text + above))
     arm, train, _ = places[0]
-    return Finding(f"accuracy of {arm}, trained and tested on {train} bits, percent", found[places[0]], statements)
+    return Finding(f"accuracy of {arm}, trained and tested on {train:,} bits, percent", found[places[0]], statements)
 
 
 def _told(quantity: str, published: float) -> str:

@@ -12,12 +12,15 @@ from markupsafe import Markup, escape
 
 from attnscale import published, published_formal
 from attnscale.analysis.theory import consequences
+from attnscale.attention import Attention, make_variant
 from attnscale.attention.positions import make_positions
+from attnscale.config import Task
+from attnscale.formal.training import SHAPES
 from attnscale.report.answer import answer, groups_of_seeds, pairing_note, seeds_notes, tests_note
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
 from attnscale.report.data import Claim, RunData
 from attnscale.report.figures import COLOURS, Drawing
-from attnscale.report.formal import exact_sentence, formal_grid, parity_sentence
+from attnscale.report.formal import LANGUAGES, exact_sentence, formal_grid, parity_sentence
 from attnscale.report.grids import (
     accuracy_grid,
     difference_grid,
@@ -52,10 +55,10 @@ class Formula:
     parameters: str
     text: str
     origin: str
-    positions: str
+    positions: str = ""
     """Treatment of positions with its parameters; empty for plain rotary ones."""
-    positions_source: str
-    positions_text: str
+    positions_source: str = ""
+    positions_text: str = ""
 
 
 def render(data: RunData, drawings: Mapping[str, Drawing]) -> dict[str, str]:
@@ -140,6 +143,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "published_formal": published_formal,
         "exact_sentence": exact_sentence(data) if data.formal else "",
         "parity_sentence": parity_sentence(data) if "parity" in data.formal else "",
+        "formal_heads": [f"{SHAPES[task].head_size} ({LANGUAGES[task]})" for task in data.formal],
         "kinds": arms_by_kind(data),
         "parameters": parameters,
         "sizes": sorted(set(parameters.values())),
@@ -173,9 +177,10 @@ def _sections(data: RunData, drawings: Mapping[str, Drawing], grids: Mapping[str
 
 
 def arms_by_kind(data: RunData) -> dict[str, list[Formula]]:
-    """What every arm computes, under the title of its kind."""
+    """What every arm computes, under the title of its kind or of its formal language."""
     formulas = _formulas(data)
-    return {title: found for kind, title in KINDS.items() if (found := [f for f in formulas if f.kind == kind])}
+    kinds = {title: found for kind, title in KINDS.items() if (found := [f for f in formulas if f.kind == kind])}
+    return kinds | {LANGUAGES[task]: _formal_formulas(data, task) for task in data.formal}
 
 
 def _formulas(data: RunData) -> list[Formula]:
@@ -186,21 +191,37 @@ def _formulas(data: RunData) -> list[Formula]:
         spec = settings.positions
         positions = make_positions(spec.name, spec.parameters) if spec is not None else None
         found.append(
-            Formula(
-                arm=arm,
-                kind=kind_of(data.config, arm),
-                variant=settings.attention.name,
-                formula=variant.formula,
-                source=variant.source,
-                parameters=_fields(variant),
-                text=_docstring(variant),
-                origin=origin(data, arm) or "trained from the start",
+            dataclasses.replace(
+                _formula_of(arm, variant, kind_of(data.config, arm), origin(data, arm) or "trained from the start"),
                 positions=f"{positions.name} ({_fields(positions)})".replace(" ()", "") if positions else "",
                 positions_source=positions.source if positions else "",
                 positions_text=_docstring(positions) if positions else "",
             )
         )
     return found
+
+
+def _formal_formulas(data: RunData, task: Task) -> list[Formula]:
+    where = {"logits": "on the logits", "query_input": "on what queries are projected from; their bias stays unscaled"}
+    found = []
+    for arm, settings in data.formal[task].section.arms.items():
+        spec = settings.attention
+        variant = make_variant(spec.name, spec.parameters, spec.module)
+        found.append(_formula_of(arm, variant, task, where[settings.scales]))
+    return found
+
+
+def _formula_of(arm: str, variant: Attention, kind: str, origin: str) -> Formula:
+    return Formula(
+        arm=arm,
+        kind=kind,
+        variant=variant.name,
+        formula=variant.formula,
+        source=variant.source,
+        parameters=_fields(variant),
+        text=_docstring(variant),
+        origin=origin,
+    )
 
 
 def _fields(thing: Any) -> str:

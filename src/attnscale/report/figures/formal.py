@@ -34,7 +34,7 @@ def draw_first_loss(data: RunData) -> Drawing:
     formal = data.formal["first"]
     arms, test = curve_arms(formal), formal.section.test_lengths[0]
     looks = _looks(formal)
-    figure, axes = small_multiples(len(formal.section.train_lengths), 2, 1.5)
+    figure, axes = small_multiples(len(formal.section.train_lengths), 2, 1.5, left=0.7)
     for axis, train in zip(axes, formal.section.train_lengths, strict=True):
         for arm in arms:
             rows = _rows(formal.tests, arm, train, test)
@@ -43,13 +43,14 @@ def draw_first_loss(data: RunData) -> Drawing:
     _from_zero(axes)
     _name(axes[-1], arms, looks)  # where losses are smallest
     figure.supxlabel("epochs", fontsize=9, y=0.01)
+    figure.supylabel(f"loss at {test:,} bits (nats)", fontsize=9, x=0.01)
     told = [
-        f"trained on {train}: "
+        f"trained on {train:,}: "
         + ", ".join(f"{arm} {unsigned(at_the_end(data, 'first', arm, train, test, 'loss').mean)}" for arm in arms)
         for train in formal.section.train_lengths
     ]
     caption = (
-        f"FIRST: loss at {test} bits (nats) over the epochs of training, one panel per training length. Lines are "
+        f"FIRST: loss at {test:,} bits (nats) over the epochs of training, one panel per training length. Lines are "
         f"{_means_over(formal)}"
         + (f", bands hold the middle {100 * (1 - 2 * _TAIL):.0f} % of them." if len(formal.section.seeds) > 1 else ".")
     )
@@ -78,13 +79,13 @@ def draw_first_by_scale(data: RunData) -> Drawing:
                 if not math.isnan(estimate.low):
                     axis.plot([x, x], [estimate.low, estimate.high], color=looks[arm].colour, linewidth=0.9)
             ends[arm] = (list(points)[-1], list(points.values())[-1])
-            means = ", ".join(f"{unsigned(e.mean, 1)} trained on {n}" for n, e in found.items())
-            told.append(f"{arm} at {test} bits {means}")
+            means = ", ".join(f"{unsigned(e.mean, 1)} trained on {n:,}" for n, e in found.items())
+            told.append(f"{arm} at {test:,} bits {means}")
         axis.axhline(50, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0.9)
-        axis.set_title(f"accuracy at {test} bits (%)")
+        axis.set_title(f"accuracy at {test:,} bits (%)")
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(FixedLocator(section.train_lengths))
-        axis.xaxis.set_major_formatter(FixedFormatter([str(n) for n in section.train_lengths]))
+        axis.xaxis.set_major_formatter(FixedFormatter([f"{n:,}" for n in section.train_lengths]))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.tick_params(labelbottom=True)
         axis.yaxis.set_major_locator(few_ticks())
@@ -102,7 +103,7 @@ def draw_parity(data: RunData) -> Drawing:
     """Draw `parity_loss`: loss at the training length over the epochs, a line per seed."""
     formal = data.formal["parity"]
     looks = _looks(formal)
-    figure, axes = small_multiples(len(formal.section.train_lengths), 2, 1.6)
+    figure, axes = small_multiples(len(formal.section.train_lengths), 2, 1.6, left=0.8)
     for axis, train in zip(axes, formal.section.train_lengths, strict=True):
         for arm in formal.arms:
             for _, rows in _rows(formal.tests, arm, train, train).groupby("seed", sort=True):
@@ -110,11 +111,12 @@ def draw_parity(data: RunData) -> Drawing:
                 line(axis, points, looks[arm], markers=len(points) == 1, linewidth=0.8, alpha=0.6)
         axis.axhline(_COIN, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0.9)
         _trained_on(axis, train)
-    _from_zero(axes)
-    _name(axes[0], formal.arms, looks, top=0.5)
+    axes[0].set_xlim(left=0)  # losses stay near that of a coin: from zero they would be one line
+    _name(axes[0], formal.arms, looks)
     figure.supxlabel("epochs", fontsize=9, y=0.01)
+    figure.supylabel("loss (nats)", fontsize=9, x=0.01)
     told = [
-        f"{arm} trained on {train}: {unsigned(at_the_end(data, 'parity', arm, train, train, 'loss').mean)}"
+        f"{arm} trained on {train:,}: {unsigned(at_the_end(data, 'parity', arm, train, train, 'loss').mean)}"
         for arm in formal.arms
         for train in formal.section.train_lengths
     ]
@@ -138,7 +140,7 @@ def draw_exact(data: RunData) -> Drawing:
             looks[name] = Look(COLOURS[place][0], MARKERS[2 * place + (norm == "on")], DASHES[norm == "on"])
             line(axis, points, looks[name])
             labels[name], ends[name] = name, (list(points)[-1], list(points.values())[-1])
-            told.append(f"{name}: {points[list(points)[-1]]:.4f} at {list(points)[-1]} bits")
+            told.append(f"{name}: {points[list(points)[-1]]:.4f} at {list(points)[-1]:,} bits")
     axis.axhline(_COIN, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0.9)
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter(EngFormatter(sep=" "))
@@ -181,7 +183,7 @@ def _band(axis: Axes, rows: pd.DataFrame, column: str, look: Look) -> None:
 
 
 def _trained_on(axis: Axes, train: int) -> None:
-    axis.set_title(f"trained on {train} bits")
+    axis.set_title(f"trained on {train:,} bits")
     axis.yaxis.set_major_locator(few_ticks(4))
     axis.xaxis.set_major_locator(few_ticks(4))
 
