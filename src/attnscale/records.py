@@ -71,6 +71,7 @@ class RunRecord(Record):
     precision: str
     compile: bool
     threads: int
+    cpu_capability: str | None = None
     git_commit: str | None = None
     resumed_from_steps: tuple[int, ...] = ()
     started: str | None = None

@@ -393,6 +393,25 @@ def test_few_seeds_are_said_in_words(one_seed: Path, three_seeds: Path) -> None:
         assert "Not everything rests on the same number of seeds (3 seeds: 8 arms; 2 seeds: late)" in text
 
 
+def test_trainings_from_several_kinds_of_machine_are_told_apart(three_seeds: Path, tmp_path: Path) -> None:
+    assert words_of.machines(load_run(three_seeds)) == []
+    run = tmp_path / "run"
+    shutil.copytree(three_seeds, run, ignore=shutil.ignore_patterns("report"))
+    for path in run.glob("runs/*/seed2/run.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        write_json(path, {**record, "precision": "fp32", "compile": False, "cpu_capability": "AVX2"})
+    data = load_run(run)
+    trainings = sum(record.seed != 2 for record in data.runs), sum(record.seed == 2 for record in data.runs)
+    told = words_of.machines(data)
+    assert told == [
+        f"bf16, compiled, on cpu: {trainings[0]} trainings (seeds 0 and 1)",
+        f"fp32, on AVX2: {trainings[1]} trainings (seed 2)",
+    ]
+    pages = render(data, placeholders(data))
+    for page in ("index.html", "report.md"):
+        assert pages[page].count(told[1]) == 2
+
+
 def test_enough_seeds_everywhere_need_no_note(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", seeds=range(6), evaluation={"lengths": [64, 128]})
     assert seeds_notes(load_run(run)) == []

@@ -29,9 +29,9 @@ SHAPES: dict[Task, Shape] = {"first": Shape(16, 1, 64, 2), "parity": Shape(16, 2
 COLUMNS = ("arm", "train_length", "seed", "test_length", "epoch", "accuracy", "loss")
 # Strings of each network in one forward pass of a test, and their attention weights in PARITY; bounds memory.
 _TESTED_AT_ONCE, _WEIGHTS_AT_ONCE = 100, 2**20
-# Some kernels round the values that do not fill a processor's vector another way. A stack is filled up to a multiple of
-# this number, so that a network's bits do not depend on how many others there are.
-_FULL = 16
+# torch's kernels take two vectors of a processor at a time and round the values that are left over another way. A stack
+# is filled up to two vectors of float32 or a multiple, so that a network's bits do not depend on how many there are.
+_FULL = 32 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 16
 
 
 class Place(NamedTuple):

@@ -1,9 +1,11 @@
 """The answer in plain words, made from the numbers so that it cannot disagree with the tables."""
 
 import itertools
+from collections.abc import Sequence
 
 from attnscale.analysis.intervals import smallest_p
 from attnscale.published import BASELINE, TRAINING_LENGTH, published_for
+from attnscale.records import RunRecord
 from attnscale.report.arms import lengths_beyond, main_arms, reference_of
 from attnscale.report.data import RunData
 from attnscale.report.tables import Cell, Row, accuracy_row, difference_row
@@ -188,6 +190,28 @@ def tests_note(data: RunData) -> str:
         f"{first}{smallest}. Holm's correction is over all comparisons beyond the training length except the one "
         "named in advance, so a large corrected value is no sign that two arms are equal."
     )
+
+
+def machines(data: RunData) -> list[str]:
+    """How trainings were computed and which, where there are several ways; none if all are as in `environment.json`.
+
+    A run may grow by seeds on another machine. Differences are paired within a seed, so each is of one machine.
+    """
+    found: dict[str, list[RunRecord]] = {}
+    for run in data.runs:
+        kind = run.cpu_capability if run.device == "cpu" and run.cpu_capability else run.device
+        words = f"{run.precision}{', compiled' if run.compile else ''}, on {kind}"
+        found.setdefault(words, []).append(run)
+    if len(found) == 1:
+        return []
+    return [
+        f"{words}: {count(len(runs), 'training')} ({_seeds_of(sorted({run.seed for run in runs}))})"
+        for words, runs in found.items()
+    ]
+
+
+def _seeds_of(seeds: Sequence[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {joined(seeds)}"
 
 
 def groups_of_seeds(data: RunData) -> list[tuple[int, list[str]]]:

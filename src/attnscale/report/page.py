@@ -16,7 +16,7 @@ from attnscale.attention import Attention, make_variant
 from attnscale.attention.positions import make_positions
 from attnscale.config import Task
 from attnscale.formal.training import SHAPES
-from attnscale.report.answer import answer, groups_of_seeds, pairing_note, seeds_notes, tests_note
+from attnscale.report.answer import answer, groups_of_seeds, machines, pairing_note, seeds_notes, tests_note
 from attnscale.report.arms import KINDS, kind_of, lengths_beyond, main_arms, variant_of
 from attnscale.report.data import Claim, RunData
 from attnscale.report.figures import COLOURS, Drawing
@@ -134,6 +134,7 @@ def _context(data: RunData, drawings: Mapping[str, Drawing]) -> Mapping[str, Any
         "tests_note": tests_note(data),
         "pairing_note": pairing_note(data),
         "seed_groups": groups_of_seeds(data),
+        "machines": machines(data),
         "main_arms": [arm for arm in data.arms if arm in main_arms(data.config)],
         "grids": grids,
         "needs_length": spread_lengths(data.config)[0] if lengths_beyond(data.config) else None,
