@@ -195,7 +195,7 @@ def tests_note(data: RunData) -> str:
 def machines(data: RunData) -> list[str]:
     """How trainings were computed and which, where there are several ways; none if all are as in `environment.json`.
 
-    A run may grow by seeds on another machine. Differences are paired within a seed, so each is of one machine.
+    A run may grow by seeds on another machine; differences are paired within a seed.
     """
     found: dict[str, list[RunRecord]] = {}
     for run in data.runs:
