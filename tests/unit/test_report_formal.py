@@ -65,11 +65,11 @@ def test_every_number_of_arms_can_be_drawn(drawn, tmp_path):
 def test_no_panel_cuts_off_what_another_has_drawn(drawn, monkeypatch, tmp_path):
     monkeypatch.setattr(synthetic_run, "right_share", lambda task, arm, train, *_: 0.9 if train == 10 else 0.1)
     data = Data(tmp_path / "run", first=SHORT, parity={**SHORT, "train_lengths": (10, 20)})
-    for draw in (module.draw_first_loss, module.draw_parity):
-        axes = draw(data)[0].axes
-        # 1.4 times 0.1 and 0.9, the losses of the panels.
-        assert all(axis.get_ylim()[0] < 0.14 for axis in axes)
-        assert all(axis.get_ylim()[1] > 1.26 for axis in axes)
+    first, parity = (draw(data)[0].axes for draw in (module.draw_first_loss, module.draw_parity))
+    assert all(axis.get_ylim()[0] == 0 for axis in first)
+    # 1.4 times 0.1 and 0.9, the losses of the panels.
+    assert all(axis.get_ylim()[0] < 0.14 for axis in parity)
+    assert all(axis.get_ylim()[1] > 1.26 for axis in (*first, *parity))
 
 
 def test_an_attention_of_ones_own_stands_in_the_figure_after_the_papers(tmp_path):

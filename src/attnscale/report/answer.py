@@ -193,7 +193,7 @@ def tests_note(data: RunData) -> str:
 
 
 def machines(data: RunData) -> list[str]:
-    """How trainings were computed and which, where there are several ways; none if all are as in `environment.json`.
+    """How trainings were computed and which, where there are several ways; none if all were computed alike.
 
     A run may grow by seeds on another machine; differences are paired within a seed.
     """
